@@ -1,0 +1,3 @@
+module github.com/tenure-project/tenure
+
+go 1.26

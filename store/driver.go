@@ -1,0 +1,38 @@
+package store
+
+import (
+	"context"
+	"net/url"
+)
+
+// Driver opens stores of one URL scheme. Drivers are values that a program
+// passes to tenure.Open; there is no global registry.
+type Driver struct {
+	// Scheme is the URL scheme it serves, such as "sqlite".
+	Scheme string
+	// Open opens the store named by u. Unknown query parameters are ErrInvalid,
+	// so that a misspelt setting is not silently ignored; parameters in
+	// [CommonParams] belong to the caller and are removed before Open.
+	Open func(ctx context.Context, u *url.URL) (Store, error)
+}
+
+// CommonParams are the URL query parameters that tenure.Open itself reads.
+var CommonParams = []string{"namespace"}
+
+// CheckParams returns ErrInvalid if u's query has a parameter that is not in
+// allowed or has one more than once.
+func CheckParams(u *url.URL, allowed ...string) error {
+	for name, values := range u.Query() {
+		known := false
+		for _, a := range allowed {
+			known = known || a == name
+		}
+		if !known {
+			return Errorf(ErrInvalid, u.Scheme, "open", "", "unknown parameter %q in the store URL (known: %q)", name, allowed)
+		}
+		if len(values) > 1 {
+			return Errorf(ErrInvalid, u.Scheme, "open", "", "parameter %q is given %d times in the store URL", name, len(values))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package sqlstore keeps records in a SQL database.
+package sqlstore

@@ -1,0 +1,2 @@
+// Package stores names every driver, for programs that open any URL.
+package stores
