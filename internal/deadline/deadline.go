@@ -1,0 +1,221 @@
+// Package deadline holds the instant until which a holder may act.
+//
+// The trust begins before the request that won it was sent, and is counted on
+// a clock that counts suspend (DL1 to DL4, DL6).
+package deadline
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/clock"
+)
+
+// ErrExpired is the cause of a deadline that passed without being extended.
+var ErrExpired = errors.New("the deadline passed")
+
+// Stamp is an instant, read on all clocks together before a request is sent.
+type Stamp struct {
+	reading clock.Reading
+	boot    time.Duration
+}
+
+// Take reads c now. Whatever is counted from the stamp is counted from before
+// any request that is sent after Take returned.
+func Take(c clock.Clock) Stamp { return Stamp{reading: c.Read(), boot: c.Boot()} }
+
+// Boot is the stamp's boot-clock reading.
+func (s Stamp) Boot() time.Duration { return s.boot }
+
+// grant is one extension. It never changes once published.
+//
+// Invariants: t = ref.boot + life; life > 0.
+type grant struct {
+	ref   Stamp
+	life  time.Duration
+	t     time.Duration
+	slack time.Duration
+}
+
+func (g *grant) live(c clock.Clock) bool {
+	r := c.Read()
+	mono := r.Mono - g.ref.reading.Mono
+	// Wall and monotonic clock part when the machine was suspended or the wall
+	// clock was set. Either way the boot clock knows.
+	if apart := r.Wall - g.ref.reading.Wall - mono; apart > g.slack || apart < -g.slack {
+		return c.Boot() < g.t
+	}
+	return mono < g.life
+}
+
+// Deadline is idle (nothing granted yet), live until T, or ended. The end is
+// final: an expired deadline cannot be revived; whoever may act again gets a
+// new one (DL1). All methods are safe for concurrent use.
+type Deadline struct {
+	clk   clock.Clock
+	slack time.Duration
+
+	grant atomic.Pointer[grant] // nil while idle and once ended
+
+	mu    sync.Mutex
+	timer clock.Timer // pending while a grant stands
+	ended bool
+	cause error
+	done  chan struct{}
+}
+
+// New returns an idle deadline. margin is the holder's margin, of which an
+// eighth is how far wall and monotonic clock may part before the boot clock is
+// asked (DL2).
+func New(c clock.Clock, margin time.Duration) *Deadline {
+	return &Deadline{clk: c, slack: margin / 8, done: make(chan struct{})}
+}
+
+// Live reports whether the holder may act right now, strictly before T. It
+// takes no lock, allocates nothing, and costs about one clock reading.
+func (d *Deadline) Live() bool {
+	g := d.grant.Load()
+	return g != nil && g.live(d.clk)
+}
+
+// Extend sets T to from + life and reports whether the deadline is live then.
+// It sets, it does not add, so it can also shorten. After a natural expiry or
+// an end it does nothing and returns false.
+func (d *Deadline) Extend(from Stamp, life time.Duration) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clk.Boot()
+	if g := d.grant.Load(); g != nil && now >= g.t {
+		d.endLocked(ErrExpired)
+	}
+	if d.ended {
+		return false
+	}
+	g := &grant{ref: from, life: life, t: from.boot + life, slack: d.slack}
+	if now >= g.t {
+		if d.grant.Load() != nil {
+			d.endLocked(ErrExpired)
+		}
+		return false // a grant that comes too late is none (DL4)
+	}
+	shorter := false
+	if old := d.grant.Load(); old != nil {
+		shorter = g.t < old.t
+	}
+	d.grant.Store(g)
+	if d.timer == nil || shorter {
+		d.armLocked(g.t)
+	}
+	return true
+}
+
+// armLocked makes expire run at t. A later extension does not move the timer:
+// expire finds the new T and arms again, so a renewal costs no timer.
+func (d *Deadline) armLocked(t time.Duration) {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	d.timer = d.clk.AfterBoot(t, d.expire)
+}
+
+func (d *Deadline) expire() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := d.grant.Load()
+	if d.ended || g == nil {
+		return
+	}
+	if d.clk.Boot() < g.t {
+		d.armLocked(g.t)
+		return
+	}
+	d.endLocked(ErrExpired)
+}
+
+// Withdraw takes a live grant back: the deadline is idle again and can be
+// granted anew. After the end it does nothing.
+func (d *Deadline) Withdraw() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if g := d.grant.Load(); g != nil && d.clk.Boot() >= g.t {
+		d.endLocked(ErrExpired)
+	}
+	if d.ended {
+		return
+	}
+	d.grant.Store(nil)
+	d.stopTimerLocked()
+}
+
+// End ends the deadline for good and wakes every waiter; the first cause
+// stays. It reports whether this call ended it.
+func (d *Deadline) End(cause error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return false
+	}
+	d.endLocked(cause)
+	return true
+}
+
+func (d *Deadline) endLocked(cause error) {
+	d.ended = true
+	d.cause = cause
+	d.grant.Store(nil)
+	d.stopTimerLocked()
+	close(d.done)
+}
+
+func (d *Deadline) stopTimerLocked() {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+}
+
+// Done is closed when the deadline has ended, by expiry within 100 ms of
+// running time.
+func (d *Deadline) Done() <-chan struct{} { return d.done }
+
+// Cause says why the deadline ended, nil before that.
+func (d *Deadline) Cause() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cause
+}
+
+// T is the instant on the boot clock until which the holder may act, and
+// whether there is one.
+func (d *Deadline) T() (time.Duration, bool) {
+	if g := d.grant.Load(); g != nil {
+		return g.t, true
+	}
+	return 0, false
+}
+
+// Remaining is the time left until T by the boot clock, 0 if not live.
+func (d *Deadline) Remaining() time.Duration {
+	t, ok := d.T()
+	if !ok {
+		return 0
+	}
+	return max(0, t-d.clk.Boot())
+}
+
+// Follow ends d when parent ends, with parent's cause (DL6). The returned
+// function stops following; it must be called once d is of no more use.
+func (d *Deadline) Follow(parent *Deadline) (stop func()) {
+	quit := make(chan struct{})
+	go func() {
+		select {
+		case <-parent.Done():
+			d.End(parent.Cause())
+		case <-d.Done():
+		case <-quit:
+		}
+	}()
+	return sync.OnceFunc(func() { close(quit) })
+}
