@@ -84,7 +84,7 @@ func (e *Error) Unwrap() error { return e.Cause }
 // Errorf makes an *Error whose detail is formatted. An argument wrapped with
 // %w becomes the cause's text only; use [Wrap] to keep a cause.
 func Errorf(kind error, store, op, key, format string, args ...any) *Error {
-	return &Error{Kind: kind, Store: store, Op: op, Key: key, Detail: fmt.Sprintf(format, args...)}
+	return &Error{Kind: kind, Store: store, Op: op, Key: key, Detail: fmt.Errorf(format, args...).Error()}
 }
 
 // Wrap makes an *Error with a cause.
@@ -92,12 +92,16 @@ func Wrap(kind error, store, op, key string, cause error) *Error {
 	return &Error{Kind: kind, Store: store, Op: op, Key: key, Cause: cause}
 }
 
-// KindOf returns err's kind. An ended context is ErrUnavailable: it says that
+// KindOf returns err's kind: that of the outermost *Error, whatever its cause
+// says. An ended context is ErrUnavailable: it says that
 // nobody waited, so a writer must map it to ErrUnknown itself once the request
 // left. Any other foreign error is ErrUnavailable too. nil has no kind.
 func KindOf(err error) error {
 	if err == nil {
 		return nil
+	}
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e.Kind
 	}
 	for _, k := range Kinds() {
 		if errors.Is(err, k) {

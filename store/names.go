@@ -77,29 +77,51 @@ func EncodeName(name string) string {
 // only a digest of the name; the record then says the rest. An element that
 // EncodeName cannot have made is ErrCorrupt.
 func DecodeName(element string) (name string, exact bool, err error) {
-	if i := strings.LastIndex(element, "=h"); i >= 0 && len(element)-i == 2+2*sha256.Size {
-		return "", false, nil
+	if i := strings.LastIndex(element, "=h"); i >= 0 {
+		return "", false, checkDigest(element, i)
 	}
+	name, err = decodePlain(element, element)
+	return name, err == nil, err
+}
+
+// checkDigest returns ErrCorrupt unless element is the beginning of a name's
+// encoding up to i, as much of it as fits, and then a digest.
+func checkDigest(element string, i int) error {
+	bad := Errorf(ErrCorrupt, "", "decode name", element, "it is not the short form of a long name")
+	digest := element[i+2:]
+	if _, err := hex.DecodeString(digest); err != nil || len(digest) != 2*sha256.Size || strings.ToLower(digest) != digest {
+		return bad
+	}
+	// An escape that did not fit took up to two places with it.
+	if i > maxPlain-2-2*sha256.Size || i < maxPlain-2-2*sha256.Size-2 {
+		return bad
+	}
+	_, err := decodePlain(element[:i], element)
+	return err
+}
+
+// decodePlain undoes EncodeName for text, which is element or its beginning.
+func decodePlain(text, element string) (string, error) {
 	var b strings.Builder
-	for i := 0; i < len(element); i++ {
-		if element[i] != '=' {
-			b.WriteByte(element[i])
+	for i := 0; i < len(text); i++ {
+		if text[i] != '=' {
+			b.WriteByte(text[i])
 			continue
 		}
-		if i+3 > len(element) {
-			return "", false, Errorf(ErrCorrupt, "", "decode name", element, "the escape at its end is cut off")
+		if i+3 > len(text) {
+			return "", Errorf(ErrCorrupt, "", "decode name", element, "an escape is cut off")
 		}
-		c, hexErr := hex.DecodeString(element[i+1 : i+3])
-		if hexErr != nil {
-			return "", false, Wrap(ErrCorrupt, "", "decode name", element, hexErr)
+		c, err := hex.DecodeString(text[i+1 : i+3])
+		if err != nil {
+			return "", Wrap(ErrCorrupt, "", "decode name", element, err)
 		}
 		b.Write(c)
 		i += 2
 	}
-	if EncodeName(b.String()) != element {
-		return "", false, Errorf(ErrCorrupt, "", "decode name", element, "it is not the canonical form of a name")
+	if EncodeName(b.String()) != text {
+		return "", Errorf(ErrCorrupt, "", "decode name", element, "it is not the canonical form of a name")
 	}
-	return b.String(), true, nil
+	return b.String(), nil
 }
 
 func plainByte(c byte) bool {

@@ -169,6 +169,10 @@ type Clocker interface {
 type Queuer interface {
 	// Enqueue joins the end of the line for key.
 	Enqueue(ctx context.Context, key string) (Ticket, error)
+	// Waiting reports whether anybody alive stands in line for key, so that a
+	// newcomer does not push in. It writes nothing and costs at most one cheap
+	// read.
+	Waiting(ctx context.Context, key string) (bool, error)
 }
 
 // Ticket is a place in a line. Its methods are for one goroutine.

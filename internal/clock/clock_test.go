@@ -26,7 +26,7 @@ func TestSystemTimers(t *testing.T) {
 				t.Fatal("exactly the first Stop stops")
 			}
 			for c.running() {
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // poll: the goroutine of a timer ends on its own
 			}
 		})
 	}

@@ -1,0 +1,51 @@
+# Everything a developer runs. `make` alone lists the targets.
+MODULES  := $(shell sed -n 's/^\t\(\..*\)/\1/p' go.work)
+BIN      := $(CURDIR)/.cache/bin
+STATICCHECK := $(BIN)/staticcheck-0.8.2
+GOFLAGS  ?=
+SEEDS    ?= 1000
+
+.PHONY: help build test check race lint cross sim bench demo fuzz clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+build: ## build the command into bin/tenure
+	cd cmd/tenure && go build -trimpath -o $(CURDIR)/bin/tenure .
+
+test: ## run every test of every module (needs only Go, git and make)
+	@for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -count=1 ./...) || exit 1; done
+
+check: lint cross race ## linters, other platforms, tests under the race detector (needs a C compiler)
+
+race:
+	@for m in $(MODULES); do echo "== $$m (race)"; (cd $$m && go test -race -count=1 ./...) || exit 1; done
+
+lint: $(STATICCHECK)
+	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	@for m in $(MODULES); do echo "== $$m (lint)"; (cd $$m && go vet ./... && $(STATICCHECK) ./... && go mod verify >/dev/null) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go build ./...) || { echo "$$m does not build alone"; exit 1; }; done
+
+$(STATICCHECK):
+	GOBIN=$(BIN) go install honnef.co/go/tools/cmd/staticcheck@v0.8.2
+	mv $(BIN)/staticcheck $(STATICCHECK)
+
+cross:
+	@for os in linux/arm64 darwin/arm64 windows/amd64; do for m in . store/sqlstore store/stores cmd/tenure; do \
+		echo "== $$m ($$os)"; (cd $$m && CGO_ENABLED=0 GOOS=$${os%/*} GOARCH=$${os#*/} go vet ./...) || exit 1; done; done
+
+sim: ## replay SEEDS simulated worlds (default 1000)
+	cd sim && go test -count=1 -run 'TestSeeds' . -args -seeds $(SEEDS)
+
+bench: ## benchmarks against floors measured in the same run
+	go test -run '^$$' -bench . ./internal/deadline
+	cd bench && go test -count=1 -run '^$$' -bench . -timeout 20m ./...
+
+fuzz: ## a minute of each fuzzer
+	go test -run '^$$' -fuzz FuzzDecode -fuzztime 60s ./internal/core/lease
+
+demo: build ## three contenders, a kill, a pause, a hand-over, as text and SVG
+	bin/tenure demo
+
+clean:
+	rm -rf bin .cache tenure-demo.svg

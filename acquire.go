@@ -1,0 +1,372 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/deadline"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
+)
+
+// Acquire waits until this process holds the lease name, or ctx ends. ctx
+// governs the waiting only: cancelling it afterwards does not end the lease.
+// The caller must Release the lease.
+//
+// While it waits it rides out a store that is unavailable; rights that are
+// missing, corrupt records and bad input are errors at once.
+func (c *Client) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return c.acquire(ctx, name, true, opts)
+}
+
+// TryAcquire takes the lease name if it is free, or if its holder has been
+// silent for its TTL before this process's eyes (see [WithStateDir] for
+// commands that come and go). Otherwise it returns a *[HeldError] at once.
+func (c *Client) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return c.acquire(ctx, name, false, opts)
+}
+
+func (c *Client) newRequest(name string, opts []AcquireOption) (request, error) {
+	r := request{timing: c.timing}
+	for _, o := range opts {
+		o(&r)
+	}
+	r.timing = r.timing.Defaults()
+	if r.stopLimit == 0 {
+		r.stopLimit = max(r.timing.TTL, r.timing.Stop)
+	}
+	if r.lock != nil && !c.st.Info().Can.Has(store.CanProve) {
+		r.lock = nil
+	}
+	info := c.st.Info()
+	if rate := info.WritesPerSecond; rate > 0 && r.timing.Renew.Seconds() < 2/rate {
+		return r, store.Errorf(ErrInvalid, info.Scheme, "acquire", name, "a renewal every %v is more than half of the %g writes per second that one key takes here: raise the TTL to at least %v",
+			r.timing.Renew, rate, time.Duration(10/rate*float64(time.Second)))
+	}
+	return r, errors.Join(store.CheckName("lease name", name), r.timing.Check(), lease.CheckNote(r.note))
+}
+
+func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []AcquireOption) (*Lease, error) {
+	req, err := c.newRequest(name, opts)
+	if err != nil {
+		return nil, err
+	}
+	leave, ok, err := c.enter(ctx, name, wait)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, c.heldHere(ctx, name)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.accept, func() { cancel(ErrClosed) })()
+
+	a := acquirer{c: c, name: name, req: req, wait: wait}
+	l, err := a.run(ctx)
+	a.leaveQueue()
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	l.leave = leave
+	l.startKeeper() // renewals begin before anything that may be slow
+	if err := l.raise(ctx, req.guards); err != nil {
+		return nil, errors.Join(err, l.giveUp(ctx, ErrReleased, lease.Ended{How: lease.HowReleased, Why: "a guard refused"}))
+	}
+	return l, nil
+}
+
+// raise lifts every guard to the new token before the holder's first read
+// (GD1): a former holder cannot write from then on.
+func (l *Lease) raise(ctx context.Context, guards []Raiser) error {
+	for _, g := range guards {
+		if err := g.Raise(ctx, l.token); err != nil {
+			return fmt.Errorf("lease %q: raise the guard to token %d: %w", l.name, l.token, err)
+		}
+	}
+	return l.overErr()
+}
+
+// heldHere is the error for a name that this very client holds or waits for.
+func (c *Client) heldHere(ctx context.Context, name string) error {
+	f, err := c.read(ctx, name, c.timing.Defaults().Attempt)
+	if err != nil {
+		return err
+	}
+	if f.rec == nil || !f.rec.Held() {
+		return &HeldError{Name: name, Free: "another caller in this process is about to take it"}
+	}
+	return heldBy(f.rec)
+}
+
+func heldBy(r *lease.Record) *HeldError {
+	e := &HeldError{Name: r.Resource, Token: r.Token, Note: r.Note, Since: time.UnixMilli(r.Since)}
+	switch {
+	case r.Held():
+		e.Owner, e.Label = r.Owner.Incarnation, r.Owner.Node
+	case r.Successor != "":
+		e.Free = fmt.Sprintf("it was handed over to %q, and everyone else watches it for %v first", r.Successor, time.Duration(r.HoldMS)*time.Millisecond)
+	default:
+		e.Free = fmt.Sprintf("it was %s by %q (%s), and everyone watches it for the superseded TTL %v first",
+			r.Ended.How, r.Ended.By, r.Ended.Why, time.Duration(r.Ended.SupersededTTLMS)*time.Millisecond)
+	}
+	return e
+}
+
+// acquirer is one attempt to get one lease. Its methods are for one goroutine.
+type acquirer struct {
+	c    *Client
+	name string
+	req  request
+	wait bool
+
+	obs      lease.Observation
+	ticket   store.Ticket
+	first    bool // nobody alive stands before us in the store's line
+	failures int
+}
+
+func (a *acquirer) run(ctx context.Context) (*Lease, error) {
+	for {
+		l, err := a.round(ctx)
+		switch {
+		case err == nil && l != nil:
+			return l, nil
+		case err == nil:
+			a.failures = 0
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("lease %q: %w (%w)", a.name, context.Cause(ctx), err)
+		case !a.retryable(err):
+			return nil, err
+		default:
+			a.failures++
+			a.c.log.Warn("lease: cannot acquire yet, trying again", "lease", a.name, "error", err)
+			if !a.pause(ctx, a.req.timing.Renew*time.Duration(min(a.failures, 8))/4) {
+				return nil, fmt.Errorf("lease %q: %w (%w)", a.name, context.Cause(ctx), err)
+			}
+		}
+	}
+}
+
+// retryable errors are those that time may mend. Somebody who does not want to
+// wait gets a few tries all the same: a race lost to somebody who then is not
+// there is no reason to give up.
+func (a *acquirer) retryable(err error) bool {
+	if errors.Is(err, ErrHeld) || errors.Is(err, ErrRegressed) {
+		return false
+	}
+	switch store.KindOf(err) {
+	case store.ErrUnavailable, store.ErrUnknown, store.ErrConflict, store.ErrExists:
+		return a.wait || a.failures < 2
+	}
+	return false
+}
+
+// round looks once and acts on it. A nil lease without an error means that
+// something changed, or that a wait ended: look again.
+func (a *acquirer) round(ctx context.Context) (*Lease, error) {
+	f, err := a.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	how, ripeAt, err := a.judge(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	if ripeAt <= f.at {
+		if mine, err := a.myTurn(ctx, f); err != nil || !mine {
+			return nil, err
+		}
+		return a.grant(ctx, f, how)
+	}
+	if !a.wait {
+		return nil, heldBy(f.rec)
+	}
+	return nil, a.waitFor(ctx, f, ripeAt)
+}
+
+func (a *acquirer) look(ctx context.Context) (found, error) {
+	return a.c.read(ctx, a.name, a.req.timing.Attempt)
+}
+
+// never is a ripeness that does not come.
+const never = time.Duration(1<<63 - 1)
+
+// judge says from when on (boot clock) the record found may be replaced by a
+// new holder's, and on what evidence the present holder then falls.
+func (a *acquirer) judge(ctx context.Context, f found) (how string, ripeAt time.Duration, err error) {
+	if f.rec == nil {
+		return "", 0, nil
+	}
+	need, possible := f.rec.Wait(a.req.as)
+	if possible && need == 0 {
+		return "", 0, nil
+	}
+	gone, err := a.c.provenGone(ctx, f.rec)
+	if err != nil {
+		a.c.log.Warn("lease: cannot tell whether the holder's process is gone", "lease", a.name, "error", err)
+	}
+	if gone {
+		return lease.HowProven, 0, nil
+	}
+	if a.c.silentByStoreClock(ctx, f, a.req.timing) {
+		return lease.HowStoreClock, 0, nil
+	}
+	if !possible {
+		return "", never, nil
+	}
+	if err := a.observe(f, need); err != nil {
+		return "", 0, err
+	}
+	if f.rec.Held() {
+		how = lease.HowObserved
+	}
+	return how, a.obs.RipeAt(need, a.req.timing.Rho), nil
+}
+
+// observe continues or begins the observation of f, which a short command
+// leaves for the next one to continue.
+func (a *acquirer) observe(f found, need time.Duration) error {
+	if a.c.memory.dir == "" {
+		a.obs = a.obs.Observe(f.rec, f.ver, f.at)
+		return nil
+	}
+	body, err := f.rec.Encode()
+	if err != nil {
+		return err
+	}
+	if a.obs == (lease.Observation{}) {
+		a.obs = a.c.memory.recall(a.name, body)
+	}
+	before := a.obs
+	a.obs = a.obs.Observe(f.rec, f.ver, f.at)
+	if a.obs != before {
+		a.c.memory.remember(a.name, &a.obs, body)
+	}
+	return nil
+}
+
+// provenGone reports whether the kernel proves that nothing of the holder is
+// left (LS14).
+func (c *Client) provenGone(ctx context.Context, r *lease.Record) (bool, error) {
+	p, can := store.AsProver(c.st)
+	if r.Lock == nil || !r.Held() || !can {
+		return false, nil
+	}
+	if r.Lock.Tree == "cgroup" && c.treeEmpty == nil {
+		return false, nil
+	}
+	gone, err := p.Gone(ctx, r.Lock.Mark)
+	if err != nil || !gone || r.Lock.Tree != "cgroup" {
+		return gone, err
+	}
+	return c.treeEmpty(r.Lock.Cgroup)
+}
+
+// grant writes the record that makes this handle the holder.
+func (a *acquirer) grant(ctx context.Context, f found, how string) (*Lease, error) {
+	c := a.c
+	var floor uint64
+	var err error
+	if f.rec == nil || c.retains() {
+		if floor, err = c.floor(ctx); err != nil {
+			return nil, err
+		}
+	}
+	claim := lease.Claim{
+		Resource: a.name, Owner: lease.Owner{Node: c.label, Incarnation: c.newID()},
+		TTL: a.req.timing.TTL, Note: a.req.note, Attempt: c.newID(), NowMS: c.nowMS(),
+	}
+	if claim.Lock, err = c.lockFor(ctx, a.req.lock); err != nil {
+		return nil, err
+	}
+	if claim.ClockInstance, err = c.clockInstance(ctx); err != nil {
+		return nil, err
+	}
+	next, err := lease.Grant(f.rec, floor, claim, how)
+	if err != nil {
+		return nil, err
+	}
+	l := newLease(c, a.name, a.req, next)
+	res, err := l.write(ctx, next, f.ver)
+	if res.Outcome == settle.Unknown {
+		c.abandon(l, next, f.ver, res.Sent)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.publish(ctx, l, f, res, how)
+}
+
+// publish hands the lease out if there is time left on it, counted from before
+// the send, and if retention did not remove the name meanwhile (LS15).
+func (a *acquirer) publish(ctx context.Context, l *Lease, f found, res settle.Result, how string) (*Lease, error) {
+	c := a.c
+	if err := l.adopt(res); err != nil {
+		return nil, err
+	}
+	if f.rec == nil && c.retains() {
+		floor, err := c.floor(ctx)
+		if err != nil || floor >= l.token {
+			c.discard(l)
+			return nil, errors.Join(err, store.Errorf(ErrConflict, "", "acquire", a.name, "the floor rose to %d meanwhile", floor))
+		}
+	}
+	if !l.extend(res.Sent) {
+		c.discard(l)
+		return nil, store.Errorf(ErrUnavailable, c.st.Info().Identity, "acquire", a.name,
+			"the grant of token %d came later than its own TTL %v less the margin: the store is too slow, raise the TTL", l.token, a.req.timing.TTL)
+	}
+	_ = c.memory.checkSeen(a.name, l.token)
+	c.memory.remember(a.name, nil, nil)
+	if how != "" {
+		c.log.Info("lease: took over", "lease", a.name, "token", l.token, "from", f.rec.Owner.Node, "how", how)
+	}
+	return l, nil
+}
+
+// lockFor takes the lock that proves this process's death, before the write
+// that names it.
+func (c *Client) lockFor(ctx context.Context, wish *lockWish) (*lease.Lock, error) {
+	if wish == nil {
+		return nil, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.witness == nil {
+		p, _ := store.AsProver(c.st)
+		w, err := p.NewWitness(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.witness = w
+	}
+	return &lease.Lock{Mark: c.witness.Mark(), Tree: wish.tree, Cgroup: wish.cgroup}, nil
+}
+
+// abandon settles an acquisition in doubt whose caller was told that it failed,
+// and frees the lease if it was granted after all: a failed Acquire leaves
+// nothing behind, at worst for one TTL.
+func (c *Client) abandon(l *Lease, next *lease.Record, over store.Version, sent deadline.Stamp) {
+	c.background(func(ctx context.Context) {
+		ctx, cancel := settle.Limit(ctx, c.clk, l.timing.TTL)
+		defer cancel()
+		res, err := l.again(ctx, next, over, sent)
+		if err == nil && l.adopt(res) == nil {
+			_ = l.free(ctx, lease.Ended{How: lease.HowReleased, Why: "the acquisition was given up"})
+		}
+	})
+}
+
+// discard frees a lease that was granted but never handed out.
+func (c *Client) discard(l *Lease) {
+	c.background(func(ctx context.Context) {
+		ctx, cancel := settle.Limit(ctx, c.clk, l.timing.TTL)
+		defer cancel()
+		_ = l.free(ctx, lease.Ended{How: lease.HowReleased, Why: "the grant came too late"})
+	})
+}

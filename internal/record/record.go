@@ -1,0 +1,101 @@
+// Package record turns records into bytes and back, strictly.
+//
+// The one encoding of a value is what [Encode] makes: JSON in the field order
+// of its Go type, without white space and without HTML escapes. Decode accepts
+// exactly those bytes (ST7), so that a damaged, hand-edited or re-ordered
+// record is found, and a record of a newer level is told from a damaged one
+// (ST15).
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/tenure-project/tenure/store"
+)
+
+// Level is the newest format level that this program reads and writes.
+const Level = 1
+
+// MaxNumber is the largest number on the wire: what every JSON reader can hold
+// exactly (ST11).
+const MaxNumber = 1<<53 - 1
+
+// Value is a record type. Valid checks its numbered invariants and names the
+// first one broken; it runs on both sides of the disk.
+type Value interface {
+	Valid() error
+}
+
+// Encode returns v's canonical bytes. A value that breaks its invariants or
+// exceeds limit bytes is an error: such a record is never written.
+func Encode(v Value, limit int) ([]byte, error) {
+	if err := v.Valid(); err != nil {
+		return nil, store.Wrap(store.ErrInvalid, "", "encode", "", err)
+	}
+	body, err := marshal(v)
+	if err != nil {
+		return nil, store.Wrap(store.ErrInvalid, "", "encode", "", err)
+	}
+	if len(body) > limit {
+		return nil, store.Errorf(store.ErrInvalid, "", "encode", "", "the record has %d bytes, at most %d are allowed", len(body), limit)
+	}
+	return body, nil
+}
+
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// Decode reads body into v. A newer level is ErrNewer; anything that is not the
+// canonical encoding of a valid value is ErrCorrupt. Both name key.
+func Decode(key string, body []byte, v Value) error {
+	var head struct {
+		V json.Number `json:"v"`
+	}
+	if err := json.Unmarshal(body, &head); err != nil {
+		return corrupt(key, err)
+	}
+	level, err := head.V.Int64()
+	if err != nil || level < 1 || level > MaxNumber {
+		return corrupt(key, fmt.Errorf("format level %q is not a positive number", head.V))
+	}
+	if level > Level {
+		return store.Errorf(store.ErrNewer, "", "decode", key,
+			"the record has format level %d, this program knows %d: use a newer tenure", level, Level)
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return corrupt(key, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return corrupt(key, errors.New("bytes follow the record"))
+	}
+	if err := v.Valid(); err != nil {
+		return corrupt(key, err)
+	}
+	again, err := marshal(v)
+	if err != nil {
+		return corrupt(key, err)
+	}
+	if !bytes.Equal(again, body) {
+		return corrupt(key, errors.New("it is not the canonical encoding of its value"))
+	}
+	return nil
+}
+
+func corrupt(key string, cause error) error {
+	e := store.Wrap(store.ErrCorrupt, "", "decode", key, cause)
+	e.Detail = "stop and look: restore the record from its history, or see docs/FORMAT.md"
+	return e
+}

@@ -1,0 +1,159 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/clock"
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/deadline"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
+)
+
+// startKeeper begins the renewals and the watch over the deadlines.
+func (l *Lease) startKeeper() {
+	l.kept = make(chan struct{})
+	l.c.mu.Lock()
+	l.c.leases[l] = struct{}{}
+	l.c.mu.Unlock()
+	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventAcquired})
+	go l.endContext()
+	go l.keep()
+	l.archiveSoon()
+}
+
+// endContext cancels the work's context when its deadline ends, which does not
+// wait for any store call (LS7).
+func (l *Lease) endContext() {
+	<-l.work.Done()
+	cause := l.work.Cause()
+	if errors.Is(cause, deadline.ErrExpired) {
+		cause = fmt.Errorf("lease %q (token %d): %w", l.name, l.token, ErrExpired)
+		l.c.log.Error("lease: not renewed in time, the work must stop", "lease", l.name, "token", l.token)
+		l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventLost, Err: cause})
+	}
+	l.cancel(cause)
+	// Work that has ended by now, or that nobody watches, must not keep the lease
+	// for ever: after the stop limit it is left to lapse (LS6).
+	t := l.c.clk.AfterFunc(l.limit, l.stopKeeper)
+	<-l.kept
+	t.Stop()
+	l.retire()
+}
+
+// retire forgets the lease once it is over and its work has returned.
+func (l *Lease) retire() {
+	l.mu.Lock()
+	working := l.working
+	l.mu.Unlock()
+	if working {
+		return // Do calls it again
+	}
+	l.c.mu.Lock()
+	delete(l.c.leases, l)
+	l.c.mu.Unlock()
+	l.leave()
+}
+
+func (l *Lease) stopKeeper() { l.quitOnce.Do(func() { close(l.quit) }) }
+
+// keep renews until the lease is over or the keeper is told to stop. It does
+// nothing else: no clean-up, listing or archiving may delay a renewal.
+func (l *Lease) keep() {
+	defer close(l.kept)
+	defer l.work.End(deadline.ErrExpired)
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-l.quit:
+			cancel(ErrReleased)
+		case <-l.dl.Done():
+			cancel(ErrExpired)
+		case <-ctx.Done():
+		}
+	}()
+	next := l.nextRenewal(l.timing.Life())
+	for clock.Sleep(l.c.clk, next, ctx.Done()) {
+		next = l.renew(ctx)
+	}
+}
+
+// nextRenewal is the jittered pause before the next renewal, counted from the
+// send of the last one, whose grant had life to live.
+func (l *Lease) nextRenewal(life time.Duration) time.Duration {
+	sinceSend := life - l.dl.Remaining()
+	every := l.timing.Renew - time.Duration(l.c.rand()*float64(l.timing.Renew)/8)
+	return max(0, every-sinceSend)
+}
+
+// renew extends the lease once and returns the pause before the next time. It
+// goes on trying until ctx ends, which is at the deadline (LS4).
+func (l *Lease) renew(ctx context.Context) time.Duration {
+	held, over := l.state()
+	next := held.Renew(l.c.newID())
+	if l.archived() > 0 {
+		next = next.Forget(l.archived())
+	}
+	started := l.c.clk.Boot()
+	res, err := l.write(ctx, next, over)
+	took := l.c.clk.Boot() - started
+	switch {
+	case err == nil:
+		return l.renewed(res, took)
+	case ctx.Err() != nil:
+		return 0 // the deadline came first, or the keeper was told to stop
+	}
+	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventRenewFailed, Err: err, Took: took, Margin: l.dl.Remaining()})
+	switch store.KindOf(err) {
+	case store.ErrConflict, store.ErrNotFound, store.ErrExists:
+		return l.refused(ctx, held)
+	case store.ErrNewer, store.ErrInvalid, store.ErrCorrupt:
+		_ = l.lose(fmt.Errorf("%w: %w", ErrLost, err))
+		return 0
+	}
+	l.c.log.Warn("lease: renewal failed, trying again", "lease", l.name, "token", l.token, "left", l.dl.Remaining(), "error", err)
+	return l.c.pace(l.timing).Jitter(l.timing.Renew / 4)
+}
+
+func (l *Lease) renewed(res settle.Result, took time.Duration) time.Duration {
+	margin := l.dl.Remaining()
+	if err := l.adopt(res); err != nil {
+		_ = l.lose(err)
+		return 0
+	}
+	if !l.extend(res.Sent) {
+		return 0 // it came after T: a loss, already ended by the deadline
+	}
+	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventRenewed, Took: took, Margin: margin})
+	return l.nextRenewal(l.timing.Life())
+}
+
+// refused reads what stands in the way of a renewal. Another's write that left
+// the tenure alone (a jump) is adopted; anything else is the end (ST9, LS4).
+func (l *Lease) refused(ctx context.Context, held *lease.Record) time.Duration {
+	f, err := l.c.read(ctx, l.name, l.timing.Attempt)
+	switch {
+	case errors.Is(err, ErrRegressed):
+		_ = l.lose(fmt.Errorf("%w: %w", ErrLost, err))
+		return 0
+	case err != nil:
+		return l.c.pace(l.timing).Jitter(l.timing.Renew / 4)
+	case f.rec == nil || !lease.Adoptable(held, f.rec, l.mine):
+		_ = l.lose(lostTo(f.rec))
+		return 0
+	}
+	l.mu.Lock()
+	l.rec, l.ver = f.rec, f.ver
+	l.mu.Unlock()
+	return 0 // renew at once over what was found
+}
+
+func (l *Lease) archived() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.archive
+}

@@ -1,0 +1,183 @@
+package tenure
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/bootid"
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/store"
+)
+
+// memory is what a client remembers of a namespace besides the store: the
+// highest counter it saw of every name (LS12), observations of silent holders
+// (LS2), and when the store was probed (ST10). With a folder it outlives the
+// process; what it forgets costs time, never safety.
+type memory struct {
+	dir   string // empty: this process only
+	scope string // store identity and namespace
+
+	mu   sync.Mutex
+	seen map[string]uint64
+}
+
+// note is one file of the folder. Any difference between what it says and what
+// is found discards it.
+type note struct {
+	V           int                `json:"v"`
+	Scope       string             `json:"scope"`
+	Name        string             `json:"name"`
+	Seen        uint64             `json:"seen"`
+	Boot        string             `json:"boot,omitempty"`
+	TimeNS      string             `json:"time_namespace,omitempty"`
+	Digest      string             `json:"digest,omitempty"`
+	Observation *lease.Observation `json:"observation,omitempty"`
+}
+
+type verdict struct {
+	Identity string    `json:"identity"`
+	Driver   string    `json:"driver"`
+	At       time.Time `json:"at"`
+}
+
+// probeTrust is how long a probe's verdict stands (ST10).
+const probeTrust = 24 * time.Hour
+
+func openMemory(dir, identity, namespace string) (*memory, error) {
+	m := &memory{dir: dir, scope: identity + "\x00" + namespace, seen: map[string]uint64{}}
+	if dir == "" {
+		return m, nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, store.Wrap(ErrInvalid, "", "open state folder", dir, err)
+	}
+	return m, nil
+}
+
+func (m *memory) path(name string) string {
+	sum := sha256.Sum256([]byte(m.scope + "\x00" + name))
+	return filepath.Join(m.dir, hex.EncodeToString(sum[:16])+".json")
+}
+
+// checkSeen returns ErrRegressed if the counter of name (the floor, for the
+// empty name) is below one that was seen before, and remembers it otherwise.
+func (m *memory) checkSeen(name string, counter uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen, known := m.seen[name]
+	if !known {
+		seen = m.load(name).Seen
+	}
+	if counter < seen {
+		return &RegressedError{Name: name, Seen: seen, Now: counter}
+	}
+	m.seen[name] = counter
+	return nil
+}
+
+// knows reports whether any counter of name was ever seen.
+func (m *memory) knows(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.seen[name] > 0 || m.load(name).Seen > 0
+}
+
+// load returns the note for name, or an empty one.
+func (m *memory) load(name string) note {
+	var n note
+	if m.dir == "" {
+		return n
+	}
+	body, err := os.ReadFile(m.path(name))
+	if err != nil || json.Unmarshal(body, &n) != nil || n.V != 1 || n.Scope != m.scope || n.Name != name {
+		return note{}
+	}
+	return n
+}
+
+// save replaces the note for name; best effort, since forgetting is safe.
+func (m *memory) save(n note) {
+	if m.dir == "" {
+		return
+	}
+	n.V, n.Scope = 1, m.scope
+	_ = writeAtomic(m.path(n.Name), n)
+}
+
+// remember keeps the highest counter seen of name, and the observation under
+// way if o is not nil.
+func (m *memory) remember(name string, o *lease.Observation, body []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := note{Name: name, Seen: max(m.seen[name], m.load(name).Seen)}
+	if o != nil {
+		sum := sha256.Sum256(body)
+		n.Observation, n.Digest = o, hex.EncodeToString(sum[:])
+		n.Boot, n.TimeNS = bootid.Boot(), bootid.TimeNamespace()
+		if n.Boot == "" {
+			n.Observation = nil // a reading without its boot is worth nothing
+		}
+	}
+	m.save(n)
+}
+
+// recall returns the observation kept for name if it was made on this boot, in
+// this time namespace, of exactly body.
+func (m *memory) recall(name string, body []byte) lease.Observation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.load(name)
+	sum := sha256.Sum256(body)
+	if n.Observation == nil || n.Boot == "" || n.Boot != bootid.Boot() || n.TimeNS != bootid.TimeNamespace() || n.Digest != hex.EncodeToString(sum[:]) {
+		return lease.Observation{}
+	}
+	return *n.Observation
+}
+
+func (m *memory) verdictPath() string { return m.path("\x00probe") }
+
+func (m *memory) probed(info store.Info) bool {
+	if m.dir == "" {
+		return false
+	}
+	var v verdict
+	body, err := os.ReadFile(m.verdictPath())
+	if err != nil || json.Unmarshal(body, &v) != nil {
+		return false
+	}
+	age := time.Since(v.At)
+	return v.Identity == info.Identity && v.Driver == info.Driver && age >= 0 && age < probeTrust
+}
+
+func (m *memory) setProbed(info store.Info) {
+	if m.dir != "" {
+		_ = writeAtomic(m.verdictPath(), verdict{Identity: info.Identity, Driver: info.Driver, At: time.Now()})
+	}
+}
+
+// writeAtomic replaces path by v as JSON. It is not synced: after a power cut
+// the boot id differs and the content is void anyway.
+func writeAtomic(path string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(body)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

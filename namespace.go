@@ -1,0 +1,179 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/record"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
+)
+
+// DefaultRetention is how long a released record is kept at least on stores of
+// one host (LS15).
+const DefaultRetention = 30 * 24 * time.Hour
+
+// Settings are the durable settings of a namespace.
+type Settings struct {
+	// Namespace is its name.
+	Namespace string
+	// Level is the format level that is written in it (ST15).
+	Level int
+	// Retention is how long a released record is kept at least; 0: for ever.
+	Retention time.Duration
+	// Floor is below every token that a name never seen before can get.
+	Floor uint64
+	// StoreClock says that the store's own clock may prove a holder silent (LS3).
+	StoreClock bool
+	// Created is when, by the creator's wall clock.
+	Created time.Time
+}
+
+func (c *Client) spaceKey() string { return store.Key(c.namespace, "meta", "namespace") }
+
+// readSpace reads the namespace's record.
+func (c *Client) readSpace(ctx context.Context) (*lease.Namespace, store.Version, error) {
+	call, cancel := settle.Limit(ctx, c.clk, c.timing.Defaults().Attempt)
+	defer cancel()
+	o, err := c.st.Get(call, c.spaceKey(), lease.MaxNamespaceBody)
+	if err != nil {
+		return nil, "", err
+	}
+	n, err := lease.DecodeNamespace(c.spaceKey(), c.namespace, o.Body)
+	return n, o.Version, err
+}
+
+// openNamespace reads the settings, or makes them where the namespace is
+// certainly new: leases without settings mean that something was lost.
+func (c *Client) openNamespace(ctx context.Context) error {
+	n, _, err := c.readSpace(ctx)
+	for errors.Is(err, store.ErrNotFound) {
+		if n, err = c.createSpace(ctx); errors.Is(err, store.ErrExists) {
+			n, _, err = c.readSpace(ctx)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.space = n
+	c.mu.Unlock()
+	return c.memory.checkSeen("", n.Floor)
+}
+
+func (c *Client) createSpace(ctx context.Context) (*lease.Namespace, error) {
+	for key, err := range c.st.List(ctx, store.Prefix(c.namespace, "lease"), "") {
+		if err != nil {
+			return nil, err
+		}
+		return nil, store.Errorf(ErrCorrupt, c.st.Info().Identity, "open", c.spaceKey(),
+			"the namespace has leases (%s) but its settings are gone: restore them, or see docs/GUARANTEES.md on lost state", key)
+	}
+	n := &lease.Namespace{V: record.Level, Name: c.namespace, Level: record.Level, Created: c.nowMS(), WriterAttempt: c.newID(), StoreClock: c.storeClock}
+	if can := store.CanClock | store.CanModTime; c.storeClock && !c.st.Info().Can.Has(can) {
+		return nil, store.Errorf(ErrInvalid, c.st.Info().Identity, "open", "", "this store has no clock of its own that leases could be judged by")
+	}
+	if r := c.retention; r != nil {
+		n.RetentionMS = r.Milliseconds()
+	} else if info := c.st.Info(); info.SingleHost && info.Can.Has(store.CanDeleteIf) {
+		n.RetentionMS = DefaultRetention.Milliseconds()
+	}
+	if n.RetentionMS != 0 && !c.st.Info().Can.Has(store.CanDeleteIf) {
+		return nil, store.Errorf(ErrInvalid, c.st.Info().Identity, "open", "", "this store cannot delete by version, so the namespace can have no retention: give 0")
+	}
+	_, err := c.writeSpace(ctx, n, "")
+	return n, err
+}
+
+func (c *Client) writeSpace(ctx context.Context, n *lease.Namespace, over store.Version) (store.Version, error) {
+	body, err := record.Encode(n, lease.MaxNamespaceBody)
+	if err != nil {
+		return "", err
+	}
+	id := n.WriterAttempt
+	t := c.timing.Defaults()
+	ctx, cancel := settle.Limit(ctx, c.clk, t.TTL)
+	defer cancel()
+	res, err := settle.Do(ctx, c.st, settle.Write{
+		Key: c.spaceKey(), Body: body, Over: over, Limit: lease.MaxNamespaceBody,
+		Mine: func(b []byte) bool {
+			n, err := lease.DecodeNamespace(c.spaceKey(), c.namespace, b)
+			return err == nil && n.WriterAttempt == id
+		},
+	}, c.pace(t))
+	return res.Version, err
+}
+
+// changeSpace applies f to the namespace's record until it sticks. f returns
+// false if nothing has to change.
+func (c *Client) changeSpace(ctx context.Context, f func(n *lease.Namespace) bool) error {
+	for {
+		n, v, err := c.readSpace(ctx)
+		if err != nil {
+			return err
+		}
+		if !f(n) {
+			return nil
+		}
+		n.WriterAttempt = c.newID()
+		if _, err = c.writeSpace(ctx, n, v); !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// raiseFloor makes the floor at least floor, durably.
+func (c *Client) raiseFloor(ctx context.Context, floor uint64) error {
+	return c.changeSpace(ctx, func(n *lease.Namespace) bool {
+		if n.Floor >= floor {
+			return false
+		}
+		n.Floor = floor
+		return true
+	})
+}
+
+// floor reads the floor now; callers read it after the record (LS1, LS15).
+func (c *Client) floor(ctx context.Context) (uint64, error) {
+	n, _, err := c.readSpace(ctx)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, store.Errorf(ErrCorrupt, c.st.Info().Identity, "read floor", c.spaceKey(), "the namespace's settings are gone")
+	}
+	if err != nil {
+		return 0, err
+	}
+	return n.Floor, c.memory.checkSeen("", n.Floor)
+}
+
+func (c *Client) retains() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.space.RetentionMS != 0
+}
+
+// Settings reads the namespace's durable settings.
+func (c *Client) Settings(ctx context.Context) (Settings, error) {
+	n, _, err := c.readSpace(ctx)
+	if err != nil {
+		return Settings{}, err
+	}
+	return Settings{
+		Namespace: n.Name, Level: n.Level, Retention: n.Retention(), Floor: n.Floor, StoreClock: n.StoreClock,
+		Created: time.UnixMilli(n.Created),
+	}, nil
+}
+
+// Upgrade raises the namespace's format level to the newest that this program
+// writes, and reports the level before and after. Programs that know only older
+// levels are refused from then on (ST15).
+func (c *Client) Upgrade(ctx context.Context) (from, to int, err error) {
+	err = c.changeSpace(ctx, func(n *lease.Namespace) bool {
+		from, to = n.Level, max(n.Level, record.Level)
+		changed := from != to
+		n.Level = to
+		return changed
+	})
+	return from, to, err
+}

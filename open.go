@@ -1,0 +1,245 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
+	"github.com/tenure-project/tenure/store/filestore"
+	"github.com/tenure-project/tenure/store/memstore"
+)
+
+// Client holds and watches leases in one namespace of one store. It is safe for
+// concurrent use. Close it to leave no goroutine behind.
+type Client struct {
+	config
+	st     store.Store
+	owned  bool // Close closes st
+	memory *memory
+
+	accept context.Context // ends when Close begins: no acquisition goes on
+	refuse context.CancelCauseFunc
+	ctx    context.Context // ends when Close has ended the leases
+	cancel context.CancelCauseFunc
+	bg     sync.WaitGroup // background settling and archiving
+
+	mu      sync.Mutex
+	lines   map[string]*line
+	leases  map[*Lease]struct{}
+	witness store.Witness
+	space   *lease.Namespace
+	closed  bool
+}
+
+// Open opens the store named by rawURL and a client on it: mem:, file:/path, or
+// a scheme of [WithDrivers]. It probes the store unless told otherwise and
+// refuses one that lacks what leases need (ST10). The URL's parameter namespace
+// chooses the namespace; a namespace that does not exist yet is created.
+func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
+	st, namespace, err := openStore(ctx, rawURL, newConfig(opts).drivers)
+	if err != nil {
+		return nil, err
+	}
+	if namespace != "" {
+		opts = append([]Option{WithNamespace(namespace)}, opts...)
+	}
+	c, err := New(ctx, st, opts...)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	c.owned = true
+	return c, nil
+}
+
+// OpenStore opens only the store named by rawURL, and returns the namespace
+// that the URL asks for ("" if none).
+func OpenStore(ctx context.Context, rawURL string, opts ...Option) (st store.Store, namespace string, err error) {
+	return openStore(ctx, rawURL, newConfig(opts).drivers)
+}
+
+func openStore(ctx context.Context, rawURL string, drivers []store.Driver) (store.Store, string, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme == "" {
+		return nil, "", store.Errorf(ErrInvalid, "", "open", "", "%q is not a store URL such as file:///var/lib/tenure", redact(rawURL))
+	}
+	q := u.Query()
+	namespace := q.Get("namespace")
+	if len(q["namespace"]) > 1 {
+		return nil, "", store.Errorf(ErrInvalid, u.Scheme, "open", "", "the store URL names %d namespaces", len(q["namespace"]))
+	}
+	if q.Has("namespace") {
+		if err := store.CheckName("namespace", namespace); err != nil {
+			return nil, "", err
+		}
+	}
+	for _, p := range store.CommonParams {
+		q.Del(p)
+	}
+	u.RawQuery = q.Encode()
+	known := []string{}
+	for _, d := range append([]store.Driver{memstore.Driver(), filestore.Driver()}, drivers...) {
+		if d.Scheme == u.Scheme {
+			st, err := d.Open(ctx, u)
+			return st, namespace, err
+		}
+		known = append(known, d.Scheme+":")
+	}
+	return nil, "", store.Errorf(ErrInvalid, u.Scheme, "open", "", "no driver for %s: is given (have %s)%s",
+		u.Scheme, strings.Join(known, " "), missingImport(u.Scheme))
+}
+
+// missingImport names what to import for a scheme that Tenure has a driver for.
+func missingImport(scheme string) string {
+	pkg, ok := map[string]string{
+		"sqlite": "sqlstore", "postgres": "sqlstore", "postgresql": "sqlstore", "s3": "s3store", "gs": "gcsstore",
+		"azblob": "azurestore", "etcd": "etcdstore", "nats": "natsstore", "http": "httpstore", "https": "httpstore",
+	}[scheme]
+	if !ok {
+		return ""
+	}
+	return ": import github.com/tenure-project/tenure/store/" + pkg + " and pass its Driver to WithDrivers"
+}
+
+// redact keeps what may stand in a message of a URL that could not be parsed.
+func redact(rawURL string) string {
+	if i := strings.IndexByte(rawURL, '?'); i >= 0 {
+		rawURL = rawURL[:i] + "?..."
+	}
+	if i := strings.LastIndexByte(rawURL, '@'); i >= 0 {
+		rawURL = "...@" + rawURL[i+1:]
+	}
+	return rawURL
+}
+
+// New makes a client on a store that the caller opened and goes on owning.
+func New(ctx context.Context, st store.Store, opts ...Option) (*Client, error) {
+	cfg := newConfig(opts)
+	if err := store.CheckName("namespace", cfg.namespace); err != nil {
+		return nil, err
+	}
+	if len(cfg.label) > store.MaxName {
+		return nil, store.Errorf(ErrInvalid, "", "open", "", "the label has %d bytes, at most %d are allowed", len(cfg.label), store.MaxName)
+	}
+	t := cfg.timing.Defaults()
+	if err := t.Check(); err != nil {
+		return nil, err
+	}
+	if r := cfg.retention; r != nil && *r != 0 && (*r < lease.MinRetention || *r%time.Millisecond != 0) {
+		return nil, store.Errorf(ErrInvalid, "", "open", "", "a retention is 0 (for ever) or at least %v, not %v", lease.MinRetention, *r)
+	}
+	c := &Client{config: cfg, st: st, lines: map[string]*line{}, leases: map[*Lease]struct{}{}}
+	var err error
+	if c.memory, err = openMemory(cfg.stateDir, st.Info().Identity, cfg.namespace); err != nil {
+		return nil, err
+	}
+	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	c.accept, c.refuse = context.WithCancelCause(c.ctx)
+	if err := c.start(ctx); err != nil {
+		c.cancel(ErrClosed)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Client) start(ctx context.Context) error {
+	if c.probe {
+		if err := c.probeStore(ctx); err != nil {
+			return err
+		}
+	}
+	return c.openNamespace(ctx)
+}
+
+// probeStore probes the store, or trusts a verdict of the last day for the same
+// place and driver revision (ST10).
+func (c *Client) probeStore(ctx context.Context) error {
+	info := c.st.Info()
+	if c.memory.probed(info) {
+		return nil
+	}
+	if _, err := store.Probe(ctx, c.st, store.ProbeOptions{Prefix: store.Prefix(c.namespace, "probe")}); err != nil {
+		return err
+	}
+	c.memory.setProbed(info)
+	return nil
+}
+
+// Namespace is the namespace's name.
+func (c *Client) Namespace() string { return c.namespace }
+
+// Store is the store that the client works on.
+func (c *Client) Store() store.Store { return c.st }
+
+// Close ends every lease of the client: their contexts are cancelled with
+// ErrShutdown, then they are released. Work under Do is waited for within its
+// stop limit. Close waits for unsettled writes for at most their own limits,
+// and returns what could not be confirmed. Calling it twice is fine.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	leases := make([]*Lease, 0, len(c.leases))
+	for l := range c.leases {
+		leases = append(leases, l)
+	}
+	c.mu.Unlock()
+	c.refuse(ErrClosed)
+
+	errs := make([]error, len(leases)+2)
+	var wg sync.WaitGroup
+	for i, l := range leases {
+		wg.Go(func() { errs[i] = l.shutdown() })
+	}
+	wg.Wait()
+	c.mu.Lock()
+	c.cancel(ErrClosed) // under the lock: background starts nothing after this
+	c.mu.Unlock()
+	c.bg.Wait()
+	c.mu.Lock()
+	w := c.witness
+	c.mu.Unlock()
+	if w != nil {
+		errs[len(leases)] = w.Close()
+	}
+	if c.owned {
+		errs[len(leases)+1] = c.st.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// background runs f in a goroutine that Close waits for, unless the client is
+// closed. f's context ends at Close.
+func (c *Client) background(f func(ctx context.Context)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ctx.Err() == nil {
+		c.bg.Go(func() { f(c.ctx) })
+	}
+}
+
+func (c *Client) pace(t lease.Timing) settle.Pace {
+	return settle.Pace{Clock: c.clk, Attempt: t.Attempt, Backoff: max(t.Attempt/16, time.Millisecond), Rand: c.rand}
+}
+
+func (c *Client) nowMS() int64 { return c.clk.Read().Wall.Milliseconds() }
+
+func (c *Client) leaseKey(name string) string { return store.Key(c.namespace, "lease", name) }
+
+// DefaultStateDir is where a command keeps its observations: the user's runtime
+// folder if there is one, else the cache folder.
+func DefaultStateDir(runtimeDir, cacheDir string) string {
+	if runtimeDir != "" {
+		return filepath.Join(runtimeDir, "tenure")
+	}
+	return filepath.Join(cacheDir, "tenure")
+}

@@ -1,0 +1,271 @@
+package tenure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
+)
+
+// ReleaseByProof releases the lease name for a holder that is known by its
+// exact owner and token, from outside its process. Anything else there is
+// ErrLost, and nothing is touched.
+func (c *Client) ReleaseByProof(ctx context.Context, name string, token uint64, owner string) error {
+	return c.change(ctx, name, func(r *lease.Record, attempt string) (*lease.Record, error) {
+		if r == nil || !r.Held() || r.Kind != lease.Self || r.Token != token || r.Owner.Incarnation != owner {
+			return nil, fmt.Errorf("lease %q: owner %s, token %d: %w", name, owner, token, lostTo(r))
+		}
+		return r.End(attempt, lease.Ended{How: lease.HowReleased, At: c.nowMS()}), nil
+	})
+}
+
+// StealOptions say who steals and why.
+type StealOptions struct {
+	// Token is the tenure that is meant to end; another one is not touched.
+	Token uint64
+	// Reason and By are kept in the history. Reason must not be empty.
+	Reason, By string
+	// Vouch says that the operator knows the holder to be gone: the next acquire
+	// is then at once, and exclusivity rests on that word.
+	Vouch bool
+}
+
+// Steal ends the tenure of one token whether or not its holder lives (LS11).
+// The holder's next renewal fails. Unless vouched for, everyone then watches
+// the record for the superseded TTL before the next acquire. The status after
+// the steal is returned.
+func (c *Client) Steal(ctx context.Context, name string, o StealOptions) (Status, error) {
+	if o.Reason == "" {
+		return Status{}, store.Errorf(ErrInvalid, "", "steal", name, "a reason is required: it is kept in the history")
+	}
+	if err := errors.Join(lease.CheckWhy("reason", o.Reason), lease.CheckWhy("operator", o.By)); err != nil {
+		return Status{}, err
+	}
+	if err := c.change(ctx, name, func(r *lease.Record, attempt string) (*lease.Record, error) {
+		if r == nil {
+			return nil, store.Errorf(ErrNotFound, c.st.Info().Identity, "steal", name, "the lease was never used")
+		}
+		return r.Steal(attempt, o.Token, o.Vouch, o.Reason, o.By, c.nowMS())
+	}); err != nil {
+		return Status{}, err
+	}
+	return c.Status(ctx, name)
+}
+
+// errNothingToDo leaves a record as it is.
+var errNothingToDo = errors.New("nothing to do")
+
+// change applies f to the record of name until the write sticks.
+func (c *Client) change(ctx context.Context, name string, f func(r *lease.Record, attempt string) (*lease.Record, error)) error {
+	if err := store.CheckName("lease name", name); err != nil {
+		return err
+	}
+	t := c.timing.Defaults()
+	ctx, cancel := settle.Limit(ctx, c.clk, 2*t.TTL)
+	defer cancel()
+	for {
+		found, err := c.read(ctx, name, t.Attempt)
+		if err != nil && !errors.Is(err, ErrRegressed) {
+			return err
+		}
+		id := c.newID()
+		next, err := f(found.rec, id)
+		if errors.Is(err, errNothingToDo) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		body, err := next.Encode()
+		if err != nil {
+			return err
+		}
+		key := c.leaseKey(name)
+		_, err = settle.Do(ctx, c.st, settle.Write{
+			Key: key, Body: body, Over: found.ver, Limit: lease.MaxBody,
+			Mine: func(b []byte) bool {
+				r, err := lease.Decode(key, name, b)
+				return err == nil && r.WriterAttempt == id
+			},
+		}, c.pace(t))
+		if !errors.Is(err, store.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// Jump raises the counter of the lease name to at least above, so that the next
+// token is higher (LS12): after a restore, give more than the highest token that
+// anything has seen. It gives nothing to anybody, and a holder keeps its lease.
+// A name that was never used is ErrNotFound; use JumpAll.
+func (c *Client) Jump(ctx context.Context, name string, above uint64) error {
+	if err := checkJump(above); err != nil {
+		return err
+	}
+	return c.change(ctx, name, func(r *lease.Record, attempt string) (*lease.Record, error) {
+		if r == nil {
+			return nil, store.Errorf(ErrNotFound, c.st.Info().Identity, "jump", name, "the lease was never used here: jump --all raises the floor for such names")
+		}
+		if next := r.Jump(attempt, above); next != nil {
+			return next, nil
+		}
+		return nil, errNothingToDo
+	})
+}
+
+// JumpAll raises the namespace's floor and then the counter of every lease in
+// it to at least above, and returns how many leases it raised. It goes on past
+// records that it cannot raise and returns their errors joined.
+func (c *Client) JumpAll(ctx context.Context, above uint64) (raised int, err error) {
+	if err := checkJump(above); err != nil {
+		return 0, err
+	}
+	if err := c.raiseFloor(ctx, above); err != nil {
+		return 0, err
+	}
+	var errs []error
+	for f, err := range c.records(ctx) {
+		if err == nil && f.rec.Counter < above {
+			if err = c.Jump(ctx, f.rec.Resource, above); err == nil {
+				raised++
+			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return raised, errors.Join(errs...)
+}
+
+func checkJump(above uint64) error {
+	if above < 1 || above >= 1<<53-1 {
+		return store.Errorf(ErrInvalid, "", "jump", "", "give a number from 1 to 2^53-2, not %d", above)
+	}
+	return nil
+}
+
+// Pruned is what Prune did.
+type Pruned struct {
+	// Leases and Archives count what was removed; Kept counts leases that stay.
+	Leases, Archives, Kept int
+	// Floor is the namespace's floor now, if it was raised.
+	Floor uint64
+}
+
+// pruneBatch is how many released records share one raise of the floor.
+const pruneBatch = 256
+
+// Prune removes records that were released longer ago than the namespace's
+// retention, each by its version, after their history was archived and the floor
+// was raised to their counters (LS15). Archives of tenures that ended longer ago
+// than twice the retention go too (LS13). Without retention it is ErrInvalid. Live
+// leases are never touched: a name in use has another version by then.
+func (c *Client) Prune(ctx context.Context) (Pruned, error) {
+	var p Pruned
+	set, err := c.Settings(ctx)
+	if err != nil {
+		return p, err
+	}
+	if set.Retention == 0 {
+		return p, store.Errorf(ErrInvalid, c.st.Info().Identity, "prune", c.namespace, "the namespace keeps everything for ever (retention off, chosen when it was made)")
+	}
+	del, can := store.AsConditionalDeleter(c.st)
+	if !can {
+		return p, store.Errorf(ErrInvalid, c.st.Info().Identity, "prune", c.namespace, "the store cannot delete by version")
+	}
+	before := time.UnixMilli(c.nowMS()).Add(-set.Retention)
+	var batch []found
+	var errs []error
+	for f, err := range c.records(ctx) {
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if f.rec.Held() || !time.UnixMilli(f.rec.Ended.At).Before(before) {
+			p.Kept++
+			continue
+		}
+		if batch = append(batch, f); len(batch) == pruneBatch {
+			errs = append(errs, c.pruneLeases(ctx, del, batch, &p))
+			batch = nil
+		}
+	}
+	errs = append(errs, c.pruneLeases(ctx, del, batch, &p), c.pruneArchives(ctx, del, before.Add(-set.Retention), &p))
+	return p, errors.Join(errs...)
+}
+
+func (c *Client) pruneLeases(ctx context.Context, del store.ConditionalDeleter, batch []found, p *Pruned) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	t := c.timing.Defaults()
+	floor := uint64(0)
+	for _, f := range batch {
+		floor = max(floor, f.rec.Counter)
+	}
+	if err := c.raiseFloor(ctx, floor); err != nil {
+		return err
+	}
+	p.Floor = max(p.Floor, floor)
+	var errs []error
+	for _, f := range batch {
+		if len(f.rec.Recent) > 0 {
+			if err := c.archiveTenures(ctx, f.rec.Resource, f.rec.Recent, t); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		call, cancel := settle.Limit(ctx, c.clk, t.Attempt)
+		err := del.DeleteIf(call, c.leaseKey(f.rec.Resource), f.ver)
+		cancel()
+		switch {
+		case err == nil:
+			p.Leases++
+		case errors.Is(err, store.ErrConflict):
+			p.Kept++ // it came to life meanwhile
+		case !errors.Is(err, store.ErrNotFound):
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pruneArchives removes archives whose newest tenure ended before the given
+// time.
+func (c *Client) pruneArchives(ctx context.Context, del store.ConditionalDeleter, before time.Time, p *Pruned) error {
+	var errs []error
+	for key, err := range c.st.List(ctx, store.Prefix(c.namespace, "hist"), "") {
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		if err := c.pruneArchive(ctx, del, key, before, p); err != nil && !errors.Is(err, store.ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Client) pruneArchive(ctx context.Context, del store.ConditionalDeleter, key string, before time.Time, p *Pruned) error {
+	call, cancel := settle.Limit(ctx, c.clk, c.timing.Defaults().Attempt)
+	defer cancel()
+	o, err := c.st.Get(call, key, maxArchiveBody)
+	if err != nil {
+		return err
+	}
+	a, err := lease.DecodeAnyArchive(key, o.Body)
+	if err != nil {
+		return err
+	}
+	if newest := a.Tenures[len(a.Tenures)-1]; !time.UnixMilli(newest.Until).Before(before) {
+		return nil
+	}
+	if err := del.DeleteIf(call, key, o.Version); err != nil {
+		return err
+	}
+	p.Archives++
+	return nil
+}

@@ -1,0 +1,204 @@
+//go:build linux || darwin
+
+package filestore
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tenure-project/tenure/store"
+)
+
+// Create stores body only if key is absent (ST1). It prepares the directory of
+// a new life aside and renames it into place, which the file system does only
+// if that place is empty or holds an empty directory.
+func (s *Store) Create(ctx context.Context, key string, body []byte) (store.Version, error) {
+	if err := s.checkWrite("create", key, body); err != nil {
+		return "", err
+	}
+	body = cloneBody(body) // the caller may be gone before it is written
+	return perform(ctx, s, "create", key, func(c *call) (store.Version, error) {
+		b := &birth{s: s, c: c, header: newHeader(key, 1, record, body)}
+		defer b.discard()
+		for {
+			if err := b.clear(); err != nil {
+				return "", err
+			}
+			if err := b.prepare(body); err != nil {
+				return "", err
+			}
+			done, err := b.place()
+			if err != nil {
+				return "", err
+			}
+			if done {
+				return b.version(), nil
+			}
+		}
+	})
+}
+
+// birth is a new life in the making.
+type birth struct {
+	header
+	s    *Store
+	c    *call
+	dir  string // its name in the temporary directory; "" before prepare
+	file file   // its identity
+	// waited is how long it gave way to a delete.
+	waited time.Duration
+}
+
+// clear makes sure that the key is absent and that the remains of its last life
+// are not in the way. A life that is over may still stand there because whoever
+// ended it is slow, stopped or dead.
+func (b *birth) clear() error {
+	s := b.s
+	if err := s.checkRoot(); err != nil {
+		return err
+	}
+	l, err := s.openLife(b.key)
+	if err != nil || l == nil {
+		return err
+	}
+	defer l.close()
+	st, err := s.head(l)
+	if err != nil {
+		return err
+	}
+	if st != nil {
+		defer st.close()
+		if st.kind == record {
+			return s.fail(b.c, store.ErrExists, "")
+		}
+	}
+	if b.dir == "" || b.yields(l) {
+		return nil // first prepare the new life; then look again
+	}
+	return s.bury(l)
+}
+
+// yields gives whoever just ended the life a moment to clear it away, and to
+// see before that that it won. It reports false once the life is old enough to
+// be cleared away by anybody.
+func (b *birth) yields(l *life) bool {
+	st, err := statOf(l.fd)
+	if err != nil || b.waited >= deleteGrace || time.Since(modTime(st)) >= deleteGrace {
+		return false
+	}
+	time.Sleep(deleteGrace / 25)
+	b.waited += deleteGrace / 25
+	return true
+}
+
+// deleteGrace is how long a create waits, at most, behind a delete that hangs
+// or died half-way.
+const deleteGrace = 25 * time.Millisecond
+
+// prepare makes the new life in the temporary directory, all of it durable.
+func (b *birth) prepare(body []byte) error {
+	if b.dir != "" {
+		return nil
+	}
+	s := b.s
+	tmp, fd, err := s.writeTemp(b.nonce, append(b.line(), body...))
+	if err != nil {
+		return err
+	}
+	defer closeFD(fd)
+	dir := b.nonce + lifeSuffix
+	if err := s.mkdir(s.tmpFD, dir, s.modes); err != nil {
+		_ = s.unlink(s.tmpFD, tmp)
+		return fault("mkdir", s.tmpPath(dir), err)
+	}
+	b.dir = dir
+	life, err := openDir(s.tmpFD, dir)
+	if err != nil {
+		return fault("open", s.tmpPath(dir), err)
+	}
+	defer closeFD(life)
+	stat, err := statOf(life)
+	if err != nil {
+		return fault("stat", s.tmpPath(dir), err)
+	}
+	b.file = fileOf(stat)
+	// All names first: one commit of the file system's journal then holds them.
+	if err := s.link(s.tmpFD, tmp, life, numberName(1)); err != nil {
+		return fault("link", s.tmpPath(dir), err)
+	}
+	mark, err := s.create(life, lifeName, s.modes)
+	if err != nil {
+		return fault("create", s.tmpPath(dir), err)
+	}
+	closeFD(mark)
+	for _, fd := range []int{fd, life} {
+		if err := s.sync(fd); err != nil {
+			return fault("sync", s.tmpPath(dir), err)
+		}
+	}
+	return nil
+}
+
+// place renames the prepared life to where it belongs. It reports false if
+// something was in the way that may be gone now.
+func (b *birth) place() (bool, error) {
+	s := b.s
+	parent, name, err := s.parents.open(b.key)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer closeFD(parent)
+	if !b.c.commit() {
+		return false, errAbandoned
+	}
+	if err := s.rename(s.tmpFD, b.dir, parent, name); err != nil && !sameAt(parent, name, b.file) {
+		if !certain(err) {
+			b.dir = "" // it may be in place yet
+			return false, s.unknown(b.c, "", fault("rename", s.lifeDir(b.key), err))
+		}
+		b.c.retract()
+		return false, b.refused(err)
+	}
+	b.dir = ""
+	if err := s.sync(parent); err != nil {
+		return false, s.unknown(b.c, "the record is there, but may not outlive a power cut", fault("sync", filepath.Dir(s.lifeDir(b.key)), err))
+	}
+	_ = s.unlink(s.tmpFD, b.nonce)
+	return true, nil
+}
+
+// refused is nil if the rename is worth another try.
+func (b *birth) refused(err error) error {
+	switch err {
+	case unix.ENOTEMPTY, unix.EEXIST: // a rival's life, or a dead one
+		return nil
+	case unix.ENOENT:
+		if sameAt(b.s.tmpFD, b.dir, b.file) {
+			return nil // the parent was empty, and somebody removed it
+		}
+		return fault("rename", b.s.tmpPath(b.dir), err) // taken for stale and removed
+	}
+	return fault("rename", b.s.lifeDir(b.key), err)
+}
+
+// discard removes what was prepared and not used.
+func (b *birth) discard() {
+	if b.dir == "" {
+		return
+	}
+	s := b.s
+	for _, name := range []string{lifeName, numberName(1)} {
+		_ = s.unlink(s.tmpFD, b.dir+"/"+name)
+	}
+	_ = s.rmdir(s.tmpFD, b.dir)
+	_ = s.unlink(s.tmpFD, b.nonce)
+}
+
+func cloneBody(b []byte) []byte { return append([]byte(nil), b...) }
