@@ -58,6 +58,7 @@ func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []Acq
 	if err != nil {
 		return nil, err
 	}
+	defer c.acquiring.Done()
 	if !ok {
 		return nil, c.heldHere(ctx, name)
 	}
@@ -292,7 +293,10 @@ func (a *acquirer) grant(ctx context.Context, f found, how string) (*Lease, erro
 		return nil, err
 	}
 	l := newLease(c, a.name, a.req, next)
-	res, err := l.write(ctx, next, f.ver)
+	// A grant that is not confirmed by its own end is none (DL4).
+	wctx, cancel := settle.Limit(ctx, c.clk, a.req.timing.Life())
+	defer cancel()
+	res, err := l.write(wctx, next, f.ver)
 	if res.Outcome == settle.Unknown {
 		c.abandon(l, next, f.ver, res.Sent)
 	}

@@ -20,15 +20,15 @@ func (l *Lease) startKeeper() {
 	l.c.leases[l] = struct{}{}
 	l.c.mu.Unlock()
 	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventAcquired})
-	go l.endContext()
+	l.work.OnEnd(l.endContext)
+	l.dl.OnEnd(func() { l.quit(ErrExpired) })
 	go l.keep()
 	l.archiveSoon()
 }
 
-// endContext cancels the work's context when its deadline ends, which does not
-// wait for any store call (LS7).
+// endContext cancels the work's context once its deadline has ended, which does
+// not wait for any store call (LS7).
 func (l *Lease) endContext() {
-	<-l.work.Done()
 	cause := l.work.Cause()
 	if errors.Is(cause, deadline.ErrExpired) {
 		cause = fmt.Errorf("lease %q (token %d): %w", l.name, l.token, ErrExpired)
@@ -58,27 +58,16 @@ func (l *Lease) retire() {
 	l.leave()
 }
 
-func (l *Lease) stopKeeper() { l.quitOnce.Do(func() { close(l.quit) }) }
+func (l *Lease) stopKeeper() { l.quit(ErrReleased) }
 
 // keep renews until the lease is over or the keeper is told to stop. It does
 // nothing else: no clean-up, listing or archiving may delay a renewal.
 func (l *Lease) keep() {
 	defer close(l.kept)
 	defer l.work.End(deadline.ErrExpired)
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-l.quit:
-			cancel(ErrReleased)
-		case <-l.dl.Done():
-			cancel(ErrExpired)
-		case <-ctx.Done():
-		}
-	}()
 	next := l.nextRenewal(l.timing.Life())
-	for clock.Sleep(l.c.clk, next, ctx.Done()) {
-		next = l.renew(ctx)
+	for clock.Sleep(l.c.clk, next, l.keeping.Done()) {
+		next = l.renew(l.keeping)
 	}
 }
 

@@ -30,9 +30,9 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 	leave  func() // lets the next caller in this process have the name
 
-	quit     chan struct{} // closed to make the keeper return
-	quitOnce sync.Once
-	kept     chan struct{} // closed when the keeper has returned; nil before it starts
+	keeping context.Context // ends when the keeper must return
+	quit    context.CancelCauseFunc
+	kept    chan struct{} // closed when the keeper has returned; nil before it starts
 
 	mu      sync.Mutex // guards what follows, and is not held over store calls
 	rec     *lease.Record
@@ -64,9 +64,10 @@ func newLease(c *Client, name string, req request, rec *lease.Record) *Lease {
 	l := &Lease{
 		c: c, name: name, owner: *rec.Owner, token: rec.Token, timing: req.timing, limit: req.stopLimit,
 		dl: deadline.New(c.clk, req.timing.Margin), work: deadline.New(c.clk, req.timing.Margin),
-		quit: make(chan struct{}), leave: func() {}, end: endState{lock: make(chan struct{}, 1)},
+		leave: func() {}, end: endState{lock: make(chan struct{}, 1)},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	l.keeping, l.quit = context.WithCancelCause(context.Background())
 	return l
 }
 
@@ -161,12 +162,19 @@ func (l *Lease) lose(cause error) error {
 		l.c.log.Error("lease: lost", "lease", l.name, "token", l.token, "cause", cause)
 		l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventLost, Err: cause})
 	}
-	l.work.End(cause)
+	l.endWork(cause)
 	return cause
 }
 
 // stopWork ends the work's context with cause while the lease goes on.
-func (l *Lease) stopWork(cause error) { l.work.End(fmt.Errorf("lease %q: %w", l.name, cause)) }
+func (l *Lease) stopWork(cause error) { l.endWork(fmt.Errorf("lease %q: %w", l.name, cause)) }
+
+// endWork cancels the context before it returns.
+func (l *Lease) endWork(cause error) {
+	if l.work.End(cause) {
+		l.cancel(cause)
+	}
+}
 
 // adopt takes the outcome of the write that made or renewed the lease.
 func (l *Lease) adopt(res settle.Result) error {

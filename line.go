@@ -13,13 +13,15 @@ type line struct {
 
 // enter joins the line for name and returns when it is the caller's turn. With
 // wait false it does not wait: ok is false if anybody is in line. leave passes
-// the turn on; it may be called more than once.
+// the turn on; it may be called more than once. Without an error, the caller is
+// counted in c.acquiring, which Close waits for.
 func (c *Client) enter(ctx context.Context, name string, wait bool) (leave func(), ok bool, err error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		return nil, false, ErrClosed
 	}
+	c.acquiring.Add(1)
 	l := c.lines[name]
 	if l == nil {
 		c.lines[name] = &line{}
@@ -50,6 +52,7 @@ func (c *Client) enter(ctx context.Context, name string, wait bool) (leave func(
 	if i < 0 { // the turn came at the same moment: pass it on
 		c.leaver(name)()
 	}
+	c.acquiring.Done()
 	return nil, false, err
 }
 

@@ -26,6 +26,9 @@ type Client struct {
 
 	accept context.Context // ends when Close begins: no acquisition goes on
 	refuse context.CancelCauseFunc
+
+	acquiring sync.WaitGroup // calls of Acquire under way
+
 	ctx    context.Context // ends when Close has ended the leases
 	cancel context.CancelCauseFunc
 	bg     sync.WaitGroup // background settling and archiving
@@ -188,12 +191,15 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.closed = true
+	c.mu.Unlock()
+	c.refuse(ErrClosed)
+	c.acquiring.Wait() // from here on no lease is added
+	c.mu.Lock()
 	leases := make([]*Lease, 0, len(c.leases))
 	for l := range c.leases {
 		leases = append(leases, l)
 	}
 	c.mu.Unlock()
-	c.refuse(ErrClosed)
 
 	errs := make([]error, len(leases)+2)
 	var wg sync.WaitGroup

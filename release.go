@@ -159,7 +159,7 @@ func (l *Lease) settled(ctx context.Context) (*lease.Record, store.Version, erro
 			l.rec, l.ver, l.doubt = r, f.ver, nil
 			l.mu.Unlock()
 			return r, f.ver, nil
-		case err == nil && r != nil && !r.Held() && l.mine(r.WriterAttempt):
+		case err == nil && r != nil && r.Released(l.owner, l.token):
 			return nil, "", errAlreadyFree
 		case err == nil:
 			return nil, "", lostTo(r)

@@ -64,6 +64,7 @@ type Deadline struct {
 	ended bool
 	cause error
 	done  chan struct{}
+	onEnd []func()
 }
 
 // New returns an idle deadline. margin is the holder's margin, of which an
@@ -167,6 +168,22 @@ func (d *Deadline) endLocked(cause error) {
 	d.grant.Store(nil)
 	d.stopTimerLocked()
 	close(d.done)
+	for _, f := range d.onEnd {
+		go f()
+	}
+	d.onEnd = nil
+}
+
+// OnEnd calls f in its own goroutine once the deadline has ended, at once if it
+// has ended already. It costs no goroutine until then.
+func (d *Deadline) OnEnd(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		go f()
+		return
+	}
+	d.onEnd = append(d.onEnd, f)
 }
 
 func (d *Deadline) stopTimerLocked() {
@@ -205,17 +222,7 @@ func (d *Deadline) Remaining() time.Duration {
 	return max(0, t-d.clk.Boot())
 }
 
-// Follow ends d when parent ends, with parent's cause (DL6). The returned
-// function stops following; it must be called once d is of no more use.
-func (d *Deadline) Follow(parent *Deadline) (stop func()) {
-	quit := make(chan struct{})
-	go func() {
-		select {
-		case <-parent.Done():
-			d.End(parent.Cause())
-		case <-d.Done():
-		case <-quit:
-		}
-	}()
-	return sync.OnceFunc(func() { close(quit) })
+// Follow ends d when parent ends, with parent's cause (DL6).
+func (d *Deadline) Follow(parent *Deadline) {
+	parent.OnEnd(func() { d.End(parent.Cause()) })
 }

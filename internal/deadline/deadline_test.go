@@ -193,8 +193,7 @@ func TestFollow(t *testing.T) {
 		parent, child := New(c, margin), New(c, margin)
 		parent.Extend(Take(c), life)
 		child.Extend(Take(c), 2*life)
-		stop := child.Follow(parent)
-		defer stop()
+		child.Follow(parent)
 		time.Sleep(life + time.Millisecond)
 		synctest.Wait()
 		if child.Live() || !errors.Is(child.Cause(), ErrExpired) {

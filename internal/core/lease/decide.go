@@ -118,6 +118,17 @@ func Adoptable(held, now *Record, mine func(attempt string) bool) bool {
 		now.Counter >= held.Counter && now.Renewal+1 >= held.Renewal && now.TTLMS == held.TTLMS
 }
 
+// Released reports whether r's history says that the tenure of o at token was
+// released, as it was meant to be.
+func (r *Record) Released(o Owner, token uint64) bool {
+	for _, t := range r.Recent {
+		if t.Token == token {
+			return t.Owner == o && t.How == HowReleased
+		}
+	}
+	return false
+}
+
 // tenure is r's present tenure, ended by e.
 func (r *Record) tenure(e Ended) Tenure {
 	return Tenure{Token: r.Token, Owner: *r.Owner, Since: r.Since, Until: e.At, How: e.How, Why: e.Why, By: e.By}
