@@ -193,7 +193,7 @@ func waitInLine(t *testing.T, url string, n int) {
 func TestStoppedHolderIsReplacedAfterItsTTL(t *testing.T) {
 	t.Parallel()
 	url := "file://" + filepath.Join(t.TempDir(), "store")
-	const ttl = 500 * time.Millisecond
+	const ttl = 2 * time.Second
 	a := start(t, url, "job", ttl)
 	a.held()
 	signal(t, a, syscall.SIGSTOP)

@@ -44,7 +44,7 @@ func checkElement(t *testing.T, name string) string {
 	}
 	// What is left has one case and one Unicode form, so a backend that folds
 	// either cannot take it for another.
-	if strings.ToLower(e) != e || strings.ToUpper(strings.ToLower(e)) == e && strings.ContainsAny(e, "abcdefghijklmnopqrstuvwxyz") {
+	if strings.ToLower(e) != e {
 		t.Errorf("EncodeName(%q) = %q has upper case", name, e)
 	}
 	got, exact, err := store.DecodeName(e)
@@ -78,7 +78,7 @@ func TestNoTwoNamesShareAnElement(t *testing.T) {
 	// around the one where a digest begins.
 	r := rand.New(rand.NewPCG(1, 2))
 	alphabet := []string{"a", "A", "=", "h", "3", "d", "-", "_", "/", ".", " ", "é", "e\u0301", "🔒", "con", "=h", "\xff"}
-	for range 50_000 {
+	for range 20_000 {
 		var b strings.Builder
 		for n := r.IntN(129); b.Len() < n; {
 			b.WriteString(alphabet[r.IntN(len(alphabet))])

@@ -15,8 +15,10 @@ import (
 const (
 	// maxWorkers bounds the system calls under way, each of which holds a thread.
 	maxWorkers = 128
-	// stuckAfter is how long a call waits behind one whose caller went away.
-	stuckAfter = 250 * time.Millisecond
+	// stuckAfter is when a call whose caller went away counts as stuck.
+	stuckAfter = time.Second
+	// behindStuck is how long other calls wait behind it, if they may.
+	behindStuck = 5 * time.Second
 	// closeGrace is how long Close waits for system calls to return.
 	closeGrace = 2 * time.Second
 )
@@ -266,7 +268,7 @@ func (l *lanes) takeTurn(ctx context.Context, s *Store, c *call, ln *lane) error
 		return nil
 	default:
 	}
-	tick := time.NewTicker(stuckAfter)
+	tick := time.NewTicker(behindStuck / 10)
 	defer tick.Stop()
 	for {
 		select {
@@ -281,7 +283,7 @@ func (l *lanes) takeTurn(ctx context.Context, s *Store, c *call, ln *lane) error
 			}
 			return err
 		case <-tick.C:
-			if cur := l.currentOf(ln); cur != nil && cur.stuck() {
+			if cur := l.currentOf(ln); cur != nil && cur.stuck(behindStuck) {
 				return store.Errorf(store.ErrUnavailable, s.identity, c.op, c.key, "%s", cur.text())
 			}
 		}
@@ -294,10 +296,10 @@ func (l *lanes) currentOf(ln *lane) *call {
 	return ln.current
 }
 
-// stuck reports whether c's caller went away a while ago.
-func (c *call) stuck() bool {
+// stuck reports whether c's caller went away at least that long ago.
+func (c *call) stuck(d time.Duration) bool {
 	left := c.abandoned()
-	return !left.IsZero() && time.Since(left) >= stuckAfter
+	return !left.IsZero() && time.Since(left) >= d
 }
 
 func (c *call) text() string {
@@ -349,7 +351,7 @@ func (l *lanes) oldestStuck() (oldest *call, n int) {
 	defer l.mu.Unlock()
 	for _, ln := range l.byKey {
 		c := ln.current
-		if c == nil || !c.stuck() {
+		if c == nil || !c.stuck(stuckAfter) {
 			continue
 		}
 		if n++; oldest == nil || c.since.Before(oldest.since) {

@@ -22,7 +22,7 @@ func (s *Store) Create(ctx context.Context, key string, body []byte) (store.Vers
 	}
 	body = cloneBody(body) // the caller may be gone before it is written
 	return perform(ctx, s, "create", key, func(c *call) (store.Version, error) {
-		b := &birth{s: s, c: c, header: newHeader(key, 1, record, body)}
+		b := &birth{s: s, c: c, header: firstHeader(key, body)}
 		defer b.discard()
 		for {
 			if err := b.clear(); err != nil {
@@ -49,8 +49,9 @@ type birth struct {
 	c    *call
 	dir  string // its name in the temporary directory; "" before prepare
 	file file   // its identity
-	// waited is how long it gave way to a delete.
-	waited time.Duration
+	// tomb is the tombstone that it found in the way, and since when.
+	tomb  string
+	since time.Time
 }
 
 // clear makes sure that the key is absent and that the remains of its last life
@@ -76,28 +77,27 @@ func (b *birth) clear() error {
 			return s.fail(b.c, store.ErrExists, "")
 		}
 	}
-	if b.dir == "" || b.yields(l) {
-		return nil // first prepare the new life; then look again
+	if b.dir == "" {
+		return nil // prepare the new life first; then look again
+	}
+	if st != nil && b.yields(st) {
+		return nil
 	}
 	return s.bury(l)
 }
 
-// yields gives whoever just ended the life a moment to clear it away, and to
-// see before that that it won. It reports false once the life is old enough to
-// be cleared away by anybody.
-func (b *birth) yields(l *life) bool {
-	st, err := statOf(l.fd)
-	if err != nil || b.waited >= deleteGrace || time.Since(modTime(st)) >= deleteGrace {
+// yields gives whoever ended a life deleteGrace, from now on, to clear it away.
+// It reports false when that time is over.
+func (b *birth) yields(tomb *state) bool {
+	if b.tomb != tomb.nonce {
+		b.tomb, b.since = tomb.nonce, time.Now()
+	}
+	if time.Since(b.since) >= deleteGrace {
 		return false
 	}
-	time.Sleep(deleteGrace / 25)
-	b.waited += deleteGrace / 25
+	time.Sleep(time.Millisecond)
 	return true
 }
-
-// deleteGrace is how long a create waits, at most, behind a delete that hangs
-// or died half-way.
-const deleteGrace = 25 * time.Millisecond
 
 // prepare makes the new life in the temporary directory, all of it durable.
 func (b *birth) prepare(body []byte) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,9 +23,7 @@ import (
 //	over   once its highest state is a tombstone: nothing is linked after it;
 //	dead   once "life" is gone, for ever, whatever else the directory holds.
 //
-// A state file's name n, once linked, is unlinked only by someone who saw that
-// n-1 was gone (see sweepNumbers). So a writer whose own n-1, the same file, is
-// there after it linked n knows that nobody had linked n before.
+// See verify.go for why a writer that slept does no harm.
 type life struct {
 	key string
 	fd  int
@@ -187,12 +186,15 @@ func (s *Store) settle(l *life, st *state) error {
 			return err
 		}
 	}
-	_ = s.unlink(s.tmpFD, st.nonce)
+	if time.Since(modTime(st.stat)) > keepFor { // its writer was killed
+		_ = s.unlink(s.tmpFD, st.nonce)
+	}
 	return nil
 }
 
-// sweepNumbers unlinks state files, in ascending order and each only after it
-// saw that the one before is gone. It stops at the first that it must leave.
+// sweepNumbers unlinks state files by rule R of verify.go: in ascending order
+// and each only after it saw that the one before is gone. It stops at the first
+// that it must leave.
 //
 // A caller may have slept, so that its numbers were linked anew in between by a
 // writer that slept too. That is harmless below the two highest, which is where

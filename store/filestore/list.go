@@ -164,8 +164,11 @@ func (s *Store) present(key string) (bool, error) {
 			return true, nil
 		}
 	}
-	if stat, err := statOf(l.fd); err == nil && time.Since(modTime(stat)) > residueAge && s.bury(l) == nil {
-		s.remove(l)
+	if stat, err := statOf(l.fd); err == nil && time.Since(modTime(stat)) > residueAge {
+		time.Sleep(deleteGrace) // the wall clock may have been set
+		if s.bury(l) == nil {
+			s.remove(l)
+		}
 	}
 	return false, nil
 }

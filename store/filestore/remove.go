@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// keepFor is how long a state stays after the second one that followed it. A
-	// writer that is held up for less, between two system calls, still learns
-	// how its write ended, and does not have to answer that it cannot know.
+	// keepFor is how long a state stays whose writer is not done.
 	keepFor = time.Second
-	// keepMost bounds how many states a key keeps that is written all the time.
+	// keepMost bounds how many states a key keeps for such writers.
 	keepMost = 128
 )
 
@@ -31,17 +29,18 @@ func (s *Store) tidy(l *life, highest uint64) {
 		return
 	}
 	end, _ := slices.BinarySearch(numbers, highest-1)
-	old := 0
-	for old < end && (len(numbers)-old > keepMost || s.superseded(l, numbers[old])) {
-		old++
+	n := 0
+	for n < end && (len(numbers)-n > keepMost || !s.inMaking(l, numbers[n])) {
+		n++
 	}
-	_ = s.sweepNumbers(l, numbers[:old])
+	_ = s.sweepNumbers(l, numbers[:n])
 }
 
-// superseded reports whether state n+2 is not of this very moment.
-func (s *Store) superseded(l *life, n uint64) bool {
-	st, err := lstatAt(l.fd, numberName(n+2))
-	return err == unix.ENOENT || err == nil && time.Since(modTime(st)) > keepFor
+// inMaking reports whether the writer of state n may not be done yet: then its
+// file still has its temporary name.
+func (s *Store) inMaking(l *life, n uint64) bool {
+	st, err := lstatAt(l.fd, numberName(n))
+	return err == nil && st.Nlink > 1 && time.Since(modTime(st)) < keepFor
 }
 
 // bury empties the directory of a life that is over or dead. Any number of
@@ -62,6 +61,7 @@ func (s *Store) bury(l *life) error {
 // empty unlinks everything in a dead life. A writer that slept may still link
 // one more number, so it looks again until nothing is left.
 func (s *Store) empty(l *life) error {
+	until := time.Now().Add(deleteGrace)
 	for {
 		names, err := s.names(l.fd)
 		if err != nil || len(names) == 0 {
@@ -83,6 +83,9 @@ func (s *Store) empty(l *life) error {
 			}
 		}
 		slices.Sort(numbers)
+		for _, n := range numbers {
+			s.awaitWriter(l, n, until)
+		}
 		if err := s.sweepNumbers(l, numbers); err != nil {
 			return err
 		}

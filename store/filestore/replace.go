@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -67,7 +68,7 @@ func (s *Store) advance(c *call, k kind, body []byte, right func(store.Version) 
 	if at := st.version(); !right(at) {
 		return "", s.fail(c, store.ErrConflict, "it is at version %s", at)
 	}
-	next := newHeader(c.key, st.number+1, k, body)
+	next := st.next(k, body)
 	tmp, fd, err := s.writeTemp(next.nonce, append(next.line(), body...))
 	if err != nil {
 		return "", err
@@ -78,7 +79,7 @@ func (s *Store) advance(c *call, k kind, body []byte, right func(store.Version) 
 		return "", fault("sync", s.tmpPath(tmp), err)
 	}
 	if err := s.publish(c, l, st, next, fd); err != nil {
-		if !errors.Is(err, store.ErrUnknown) {
+		if !errors.Is(err, errNotSynced) { // else the second name tells readers so
 			_ = s.unlink(s.tmpFD, tmp)
 		}
 		return "", err
@@ -92,17 +93,20 @@ func (s *Store) advance(c *call, k kind, body []byte, right func(store.Version) 
 	return next.version(), nil
 }
 
+// errNotSynced is the cause where a change is visible but perhaps not durable.
+var errNotSynced = errors.New("the change is there, but may not outlive a power cut")
+
 // publish makes next the highest state, durably, if st still is. fd is next's
 // file, whose name in the temporary directory is its nonce.
 func (s *Store) publish(c *call, l *life, st *state, next header, fd int) error {
-	// Most who come too late learn so here. It decides nothing, but a link that
-	// verify finds to be in vain cannot be told from one that was in time.
+	// Most who come too late learn so here. It decides nothing.
 	if !sameAt(l.fd, numberName(st.number), st.file) {
 		return s.lost(c)
 	}
 	if !c.commit() {
 		return errAbandoned
 	}
+	start := time.Now()
 	name := numberName(next.number)
 	if err := s.link(s.tmpFD, next.nonce, l.fd, name); err != nil && !linked(fd) {
 		path := filepath.Join(s.lifeDir(c.key), name)
@@ -110,9 +114,9 @@ func (s *Store) publish(c *call, l *life, st *state, next header, fd int) error 
 			return s.unknown(c, "", fault("link", path, err))
 		}
 		c.retract()
-		return s.overtaken(c, fd, fault("link", path, err))
+		return s.refused(c, fd, fault("link", path, err))
 	}
-	if err := s.verify(c, l, st); err != nil {
+	if err := s.verify(c, l, st, next, fd, start); err != nil {
 		return err
 	}
 	if next.kind == tombstone {
@@ -121,7 +125,7 @@ func (s *Store) publish(c *call, l *life, st *state, next header, fd int) error 
 		_ = s.unlink(l.fd, lifeName)
 	}
 	if err := s.sync(l.fd); err != nil {
-		return s.unknown(c, "the change is there, but may not outlive a power cut", fault("sync", s.lifeDir(c.key), err))
+		return s.unknown(c, "", errors.Join(errNotSynced, fault("sync", s.lifeDir(c.key), err)))
 	}
 	return nil
 }
@@ -133,32 +137,11 @@ func linked(fd int) bool {
 	return err == nil && st.Nlink > 1
 }
 
-// verify makes sure that the number just linked was free because it never had
-// been linked. A number is unlinked only after the one before it has gone, so
-// if the very file that was the highest state is still there, its successor's
-// name was never used before. A writer that slept while others went on finds it
-// gone.
-func (s *Store) verify(c *call, l *life, st *state) error {
-	if !sameAt(l.fd, numberName(st.number), st.file) {
-		return s.unknown(c, "this process was so slow that others wrote meanwhile; read again", nil)
-	}
-	dir, err := statOf(l.fd)
-	if err != nil {
-		return s.unknown(c, "", fault("stat", s.lifeDir(c.key), err))
-	}
-	if sameAt(s.rootFD, lifePath(c.key), fileOf(dir)) {
-		return nil
-	}
-	if _, err := lstatAt(l.fd, lifeName); err == unix.ENOENT {
-		return nil // it was this write, and then somebody deleted the key
-	}
-	return s.unknown(c, s.lifeDir(c.key)+" was moved by hand", nil)
-}
-
-// overtaken says why the next number could not be linked.
-func (s *Store) overtaken(c *call, fd int, cause error) error {
+// refused says why the next number could not be linked.
+func (s *Store) refused(c *call, fd int, cause error) error {
 	switch {
 	case errors.Is(cause, unix.EEXIST): // another write was first
+		return s.lost(c)
 	case errors.Is(cause, unix.ENOENT):
 		if st, err := statOf(fd); err != nil || st.Nlink == 0 {
 			return cause // the temporary file was taken for stale and removed
@@ -167,7 +150,6 @@ func (s *Store) overtaken(c *call, fd int, cause error) error {
 	default:
 		return cause
 	}
-	return s.lost(c)
 }
 
 // lost is the error of a write that did not happen because another did.

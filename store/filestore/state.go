@@ -22,6 +22,8 @@ const (
 	stateMark = "tenure-state/1"
 	// maxHeader is more than the longest header line has bytes.
 	maxHeader = 1024
+	// noPrev stands where there is no state before.
+	noPrev = "-"
 	// numberDigits is the length of a state file's name: all of a uint64.
 	numberDigits = 20
 )
@@ -38,6 +40,7 @@ const (
 type header struct {
 	number uint64
 	nonce  string // random, so that a version never comes back (ST4)
+	prev   string // the nonce of the state that this one replaced
 	kind   kind
 	length int64 // bytes of the body
 	sum    string
@@ -49,15 +52,28 @@ func (h header) version() store.Version {
 	return store.Version(strconv.FormatUint(h.number, 10) + "-" + h.nonce)
 }
 
-// newHeader is the header of a state that never was before.
-func newHeader(key string, number uint64, k kind, body []byte) header {
+// firstHeader is the header of the first state of a new life.
+func firstHeader(key string, body []byte) header {
+	return header{key: key}.next(record, body)
+}
+
+// next is the header of a state that follows h and never was before.
+func (h header) next(k kind, body []byte) header {
 	sum := sha256.Sum256(body)
-	return header{number: number, nonce: randomID(), kind: k, length: int64(len(body)), sum: hex.EncodeToString(sum[:]), key: key}
+	prev := h.nonce
+	if h.number == 0 {
+		prev = noPrev
+	}
+	return header{
+		number: h.number + 1, nonce: randomID(), prev: prev, kind: k,
+		length: int64(len(body)), sum: hex.EncodeToString(sum[:]), key: h.key,
+	}
 }
 
 // line is the header as it is stored: fields, and a checksum over them.
 func (h header) line() []byte {
-	fields := fmt.Sprintf("%s %s %s %s %d %s %s", stateMark, numberName(h.number), h.nonce, h.kind, h.length, h.sum, h.key)
+	fields := fmt.Sprintf("%s %s %s %s %s %d %s %s",
+		stateMark, numberName(h.number), h.nonce, h.prev, h.kind, h.length, h.sum, h.key)
 	return fmt.Appendf(nil, "%s %08x\n", fields, checksum([]byte(fields)))
 }
 
@@ -76,27 +92,26 @@ func parseHeader(data []byte, key string, number uint64) (header, error) {
 		return header{}, fmt.Errorf("it begins with %.40q, not with %q", mark, stateMark)
 	}
 	f := strings.Split(string(data[:end]), " ")
-	if len(f) != 8 {
-		return header{}, fmt.Errorf("the header line has %d fields, not 8", len(f))
+	if len(f) != 9 {
+		return header{}, fmt.Errorf("the header line has %d fields, not 9", len(f))
 	}
-	h := header{number: number, nonce: f[2], kind: kind(f[3]), sum: f[5], key: f[6], size: int64(end + 1)}
-	length, err := strconv.ParseInt(f[4], 10, 64)
+	length, err := strconv.ParseInt(f[5], 10, 64)
 	if err != nil {
 		return header{}, fmt.Errorf("the length: %w", err)
 	}
-	h.length = length
+	h := header{number: number, nonce: f[2], prev: f[3], kind: kind(f[4]), length: length, sum: f[6], key: f[7], size: int64(end + 1)}
 	switch {
-	// The line that these fields give must be the line found: that holds every
-	// field to its one spelling, and to its checksum.
-	case !bytes.Equal(h.line(), data[:end+1]) && f[1] == numberName(number):
-		return header{}, errors.New("the header line does not match its checksum or is not canonical")
 	case f[1] != numberName(number):
-		return header{}, fmt.Errorf("it says that it is state %s", f[1])
+		return header{}, fmt.Errorf("it says that it is state %q", f[1])
+	case !bytes.Equal(h.line(), data[:end+1]):
+		// The line that these fields give must be the line found: that holds
+		// every field to its one spelling, and to the checksum.
+		return header{}, errors.New("the header line does not match its checksum or is not canonical")
 	case h.key != key:
 		return header{}, fmt.Errorf("it belongs to the key %q", h.key)
 	case h.kind != record && h.kind != tombstone:
 		return header{}, fmt.Errorf("the kind %q is unknown", h.kind)
-	case len(h.nonce) != 2*idBytes || h.length < 0 || h.length > MaxBody:
+	case len(h.nonce) != 2*idBytes || h.length < 0 || h.length > MaxBody || (h.prev == noPrev) != (number == 1):
 		return header{}, errors.New("a field of the header is out of bounds")
 	}
 	return h, nil

@@ -40,7 +40,7 @@ type Store struct {
 
 // place is what all handles of one store share. Invariants, all under mu:
 //
-//	M1  keys is sorted and holds exactly the keys of entries;
+//	M1  keys holds exactly the keys of entries;
 //	M2  last is at least every version ever given out, so none comes back;
 //	M3  a line in lines has at least one ticket, a watch in watches at least
 //	    one waiter.
@@ -50,7 +50,7 @@ type place struct {
 
 	mu      sync.Mutex
 	entries map[string]entry
-	keys    []string
+	keys    index
 	last    uint64
 	watches map[string]*watch
 	lines   map[string]*line
@@ -156,8 +156,7 @@ func (s *Store) Create(ctx context.Context, key string, body []byte) (store.Vers
 	if _, ok := p.entries[key]; ok {
 		return "", s.fail(store.ErrExists, op, key, "")
 	}
-	i, _ := slices.BinarySearch(p.keys, key)
-	p.keys = slices.Insert(p.keys, i, key)
+	p.keys.insert(key)
 	return p.put(key, body), nil
 }
 
@@ -208,16 +207,12 @@ func (s *Store) DeleteIf(ctx context.Context, key string, v store.Version) error
 // List yields the keys with prefix after the key after, in byte order (ST6).
 func (s *Store) List(ctx context.Context, prefix, after string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		from, skip := prefix, false
-		if after >= prefix {
-			from, skip = after, true
-		}
 		for {
 			if err := s.check(ctx, "list", "", nil); err != nil {
 				yield("", err)
 				return
 			}
-			page := s.place.page(prefix, from, skip)
+			page := s.place.page(prefix, after)
 			for _, key := range page {
 				if !yield(key, nil) {
 					return
@@ -226,7 +221,7 @@ func (s *Store) List(ctx context.Context, prefix, after string) iter.Seq2[string
 			if len(page) < pageSize {
 				return
 			}
-			from, skip = page[len(page)-1], true
+			after = page[len(page)-1]
 		}
 	}
 }
@@ -298,24 +293,14 @@ func (p *place) put(key string, body []byte) store.Version {
 // remove takes a present key away. Under mu.
 func (p *place) remove(key string) {
 	delete(p.entries, key)
-	i, _ := slices.BinarySearch(p.keys, key)
-	p.keys = slices.Delete(p.keys, i, i+1)
+	p.keys.remove(key)
 	p.wakeWatchers(key)
 }
 
-// page copies up to pageSize keys with prefix from the key from on.
-func (p *place) page(prefix, from string, skip bool) []string {
+func (p *place) page(prefix, after string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, found := slices.BinarySearch(p.keys, from)
-	if found && skip {
-		i++
-	}
-	j := i
-	for j < len(p.keys) && j-i < pageSize && strings.HasPrefix(p.keys[j], prefix) {
-		j++
-	}
-	return slices.Clone(p.keys[i:j])
+	return p.keys.page(prefix, after, pageSize)
 }
 
 // now is the wall clock as it was when the place was made, moved on by the

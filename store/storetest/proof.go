@@ -50,11 +50,10 @@ func proofClauses() []Clause {
 			ctx, cancel := context.WithCancel(c.ctx())
 			ended := make(chan error, 1)
 			go func() {
-				err := error(nil)
-				for err == nil {
-					err = p.WatchGone(ctx, m)
+				for ctx.Err() == nil {
+					_ = p.WatchGone(ctx, m)
 				}
-				ended <- err
+				ended <- p.WatchGone(ctx, m)
 			}()
 			pause(c.ctx(), c.quiet())
 			cancel()

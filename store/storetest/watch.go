@@ -74,11 +74,10 @@ func watchClauses() []Clause {
 			ended := make(chan error, 1)
 			go func() {
 				w, _ := store.AsWatcher(c.s)
-				err := error(nil)
-				for err == nil {
-					err = w.Watch(ctx, k, v)
+				for ctx.Err() == nil {
+					_ = w.Watch(ctx, k, v)
 				}
-				ended <- err
+				ended <- w.Watch(ctx, k, v)
 			}()
 			pause(c.ctx(), c.quiet())
 			cancel()
