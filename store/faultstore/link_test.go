@@ -100,6 +100,36 @@ func TestLinkBreaksUnderACall(t *testing.T) {
 	})
 }
 
+// A listing that loses its link ends with an error, and never looks complete.
+//
+// SPEC ST6
+func TestLinkBreaksUnderAListing(t *testing.T) {
+	t.Parallel()
+	for _, link := range []faultstore.Link{faultstore.Refused, faultstore.Cut, faultstore.Frozen, faultstore.Dead} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, faultstore.Options{})
+			for _, key := range []string{"n/lease/a", "n/lease/b", "n/lease/c"} {
+				if _, err := w.s.Create(w.ctx, key, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := 0
+			var failed error
+			for _, err := range w.s.List(limited(t), "", "") {
+				if failed = err; err != nil {
+					continue
+				}
+				got++
+				w.s.SetLink(link)
+			}
+			if got != 1 {
+				t.Errorf("link %v: the listing gave %d keys, want 1", link, got)
+			}
+			is(t, failed, store.ErrUnavailable)
+		})
+	}
+}
+
 // CASE B80
 func TestFrozenNodeShowsTheLastValueForEver(t *testing.T) {
 	t.Parallel()

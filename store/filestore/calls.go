@@ -19,8 +19,6 @@ const (
 	stuckAfter = time.Second
 	// behindStuck is how long other calls wait behind it, if they may.
 	behindStuck = 5 * time.Second
-	// closeGrace is how long Close waits for system calls to return.
-	closeGrace = 2 * time.Second
 )
 
 var (
@@ -157,7 +155,7 @@ func perform[T any](ctx context.Context, s *Store, op, key string, f func(*call)
 		case a := <-done:
 			return a.value, a.err
 		case <-ctx.Done():
-		case <-time.After(closeGrace):
+		case <-time.After(s.grace.close):
 		}
 	}
 	sent := c.abandon()

@@ -86,13 +86,13 @@ func (b *birth) clear() error {
 	return s.bury(l)
 }
 
-// yields gives whoever ended a life deleteGrace, from now on, to clear it away.
+// yields gives whoever ended a life a moment (grace), from now on, to clear it away.
 // It reports false when that time is over.
 func (b *birth) yields(tomb *state) bool {
 	if b.tomb != tomb.nonce {
 		b.tomb, b.since = tomb.nonce, time.Now()
 	}
-	if time.Since(b.since) >= deleteGrace {
+	if time.Since(b.since) >= b.s.grace.clear {
 		return false
 	}
 	time.Sleep(time.Millisecond)

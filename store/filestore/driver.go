@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/tenure-project/tenure/store"
 )
@@ -20,8 +21,22 @@ type Option func(*config)
 // config is what options set.
 type config struct {
 	network bool
+	grace   graces
 	tracer  tracer // tests only
+	// remote tells a network file system; tests replace it.
+	remote func(path string) (name string, remote bool, err error)
 }
+
+// graces are how long a store waits for others before it goes on without them.
+type graces struct {
+	// clear is how long those who clear away after others wait for them: for a
+	// delete to clear its own life away, and for a writer to see that it won.
+	clear time.Duration
+	// close is how long Close waits for system calls to return.
+	close time.Duration
+}
+
+var defaultGraces = graces{clear: 25 * time.Millisecond, close: 2 * time.Second}
 
 // WithNetworkFS allows a directory on a network file system or one that a user
 // program serves (FUSE). Its processes must all be on one machine even then,

@@ -165,7 +165,9 @@ func (s *Store) present(key string) (bool, error) {
 		}
 	}
 	if stat, err := statOf(l.fd); err == nil && time.Since(modTime(stat)) > residueAge {
-		time.Sleep(deleteGrace) // the wall clock may have been set
+		if st != nil {
+			time.Sleep(s.grace.clear) // the wall clock may have been set
+		}
 		if s.bury(l) == nil {
 			s.remove(l)
 		}

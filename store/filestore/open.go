@@ -37,14 +37,14 @@ const storeMark = "tenure-store/1"
 // something else and a file system that is unfit; WithNetworkFS allows a
 // network file system.
 func Open(path string, opts ...Option) (*Store, error) {
-	var cfg config
+	cfg := config{grace: defaultGraces, remote: netfs.Remote}
 	for _, o := range opts {
 		o(&cfg)
 	}
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
-	s := &Store{seam: seam{tracer: cfg.tracer}, rootFD: -1, tmpFD: -1, identity: scheme, held: map[releaser]struct{}{}}
+	s := &Store{seam: seam{tracer: cfg.tracer}, grace: cfg.grace, rootFD: -1, tmpFD: -1, identity: scheme, held: map[releaser]struct{}{}}
 	if err := s.open(path, cfg); err != nil {
 		for _, fd := range []int{s.rootFD, s.tmpFD} {
 			if fd >= 0 {
@@ -82,6 +82,8 @@ func (s *Store) enterRoot(abs string, cfg config) error {
 	case err == nil:
 		made = true
 	case errors.Is(err, fs.ErrExist):
+	case errors.Is(err, unix.ENOTDIR):
+		return store.Errorf(store.ErrInvalid, scheme, "open", "", "%s is not a directory", filepath.Dir(abs))
 	case errors.Is(err, fs.ErrNotExist):
 		return store.Errorf(store.ErrInvalid, scheme, "open", "", "the directory %s does not exist; make it first, or correct the path", filepath.Dir(abs))
 	default:
@@ -123,7 +125,7 @@ func (s *Store) inspect(cfg config) error {
 	if s.fs, err = fileSystem(s.rootFD); err != nil {
 		return fault("statfs", s.root, err)
 	}
-	name, remote, err := netfs.Remote(s.root)
+	name, remote, err := cfg.remote(s.root)
 	if err != nil {
 		return err
 	}

@@ -184,8 +184,9 @@ func lockedByOther(fd int) (bool, error) {
 	}
 }
 
-// unlinkIfSame unlinks name in dir if it is the open file fd, of which the
-// caller holds the exclusive lock.
+// unlinkIfSame unlinks name in dir if it is the open file fd. Where a rival may
+// make that name anew, the caller holds what keeps it from that: the lock of a
+// ticket or witness.
 func (s *Store) unlinkIfSame(dir int, name string, fd int) {
 	if st, err := statOf(fd); err == nil && sameAt(dir, name, fileOf(st)) {
 		_ = s.unlink(dir, name)

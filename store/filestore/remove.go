@@ -61,7 +61,7 @@ func (s *Store) bury(l *life) error {
 // empty unlinks everything in a dead life. A writer that slept may still link
 // one more number, so it looks again until nothing is left.
 func (s *Store) empty(l *life) error {
-	until := time.Now().Add(deleteGrace)
+	until := time.Now().Add(s.grace.clear)
 	for {
 		names, err := s.names(l.fd)
 		if err != nil || len(names) == 0 {

@@ -21,6 +21,7 @@ type Store struct {
 	fs       fsInfo
 	network  bool
 	modes    modes
+	grace    graces
 	boot     string // names this boot of the kernel; "" if unknown
 
 	rootFD, tmpFD int
@@ -106,7 +107,7 @@ func (s *Store) Close() error {
 	select {
 	case <-s.lanes.idle:
 		s.free()
-	case <-time.After(closeGrace):
+	case <-time.After(s.grace.close):
 		go func() { // a call that hangs still uses the descriptors
 			<-s.lanes.idle
 			s.free()

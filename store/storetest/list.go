@@ -194,6 +194,26 @@ func listAndWork(c *check) {
 	}
 }
 
+// listAndToggle lists, and when it is some way through creates or deletes a key
+// that it has passed, so that pages which count keys slip.
+func (c *check) listAndToggle(k string, create bool) (got []string) {
+	c.Helper()
+	for found, err := range c.s.List(c.ctx(), store.Prefix("suite", "lease"), "") {
+		if err != nil {
+			c.Fatalf("List failed after %d keys: %v", len(got), err)
+		}
+		if got = append(got, found); len(got) != 10 {
+			continue
+		}
+		if create {
+			c.create(c.s, k, "")
+		} else {
+			c.delete(c.s, k)
+		}
+	}
+	return got
+}
+
 func listWhileWriting(c *check) {
 	keys := c.fill(60)
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -217,8 +237,8 @@ func listWhileWriting(c *check) {
 			}
 		}
 	}()
-	for range c.rounds(30) {
-		got := c.list(c.s, store.Prefix("suite", "lease"), "")
+	for round := range c.rounds(30) {
+		got := c.listAndToggle(keys[0]+"-toggled", round%2 == 0)
 		if !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
 			c.Errorf("a listing during writes is out of order or has a key twice: %q", got)
 			break

@@ -333,21 +333,24 @@ func countInSlot(ctx context.Context, s store.Store, k string, i, n int) error {
 	return nil
 }
 
-// lostDeletes races one DeleteIf against several Replaces.
+// lostDeletes races one DeleteIf against several Replaces. The create that
+// prepared the key may land again after the delete, if its reply was lost: that
+// is a new record, and the delete won all the same.
 func lostDeletes(c *check) {
+	const first = "start"
 	ctx := c.ctx()
 	d, _ := store.AsConditionalDeleter(c.s)
 	for round := range c.rounds(30) {
 		k := key(fmt.Sprintf("race-%d", round))
-		v := c.prepare(k, "start")
+		v := c.prepare(k, first)
 		out := race([]store.Store{c.s}, func(s store.Store, i int) outcome {
 			if i == 0 {
 				won, err := settle(ctx, s, k, func() error { return d.DeleteIf(ctx, k, v) }, func(o store.Object) found {
-					switch o.Version {
-					case "":
-						return mine // nobody else deletes
-					case v:
+					switch {
+					case o.Version == v:
 						return unchanged
+					case o.Version == "" || string(o.Body) == first: // nobody else deletes
+						return mine
 					}
 					return another
 				})
@@ -363,6 +366,9 @@ func lostDeletes(c *check) {
 		o, err := c.s.Get(ctx, k, readLimit)
 		for errors.Is(err, store.ErrUnavailable) && ctx.Err() == nil {
 			o, err = c.s.Get(ctx, k, readLimit)
+		}
+		if string(o.Body) == first && o.Version != v {
+			o = store.Object{}
 		}
 		if !c.oneLostWinner(k, out, o) {
 			return

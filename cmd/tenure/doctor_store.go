@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/store"
+)
+
+// storeFindings checks the store as far as it comes.
+func (a *app) storeFindings(ctx context.Context, t target, o store.ProbeOptions) []finding {
+	if err := t.prepare(); err != nil {
+		return []finding{failure("store", err)}
+	}
+	st, _, err := tenure.OpenStore(ctx, t.url, a.options(t)...)
+	if err != nil {
+		return []finding{failure("store", err)}
+	}
+	found := []finding{storeFinding(st.Info())}
+	found = append(found, placeFindings(t.url, st.Info().Scheme)...)
+	report, err := store.Probe(ctx, st, o)
+	found = append(found, probeFindings(report, err)...)
+	if report.Sound {
+		found = append(found, a.namespaceFinding(ctx, st, t, report))
+	}
+	if err := st.Close(); err != nil {
+		found = append(found, failure("close", err))
+	}
+	return found
+}
+
+func storeFinding(i store.Info) finding {
+	detail := fmt.Sprintf("%s (%s), for %s; powers: %s", i.Identity, i.Driver, hosts(i), orDash(strings.Join(powers(i.Can), ", ")))
+	if i.WritesPerSecond > 0 {
+		detail += fmt.Sprintf("; a lease takes %g writes per second, so its TTL must be at least %v", i.WritesPerSecond,
+			time.Duration(10/i.WritesPerSecond*float64(time.Second)))
+	}
+	return good("store", "%s", detail)
+}
+
+// durability is what an acknowledged write survives, by scheme (ST16).
+var durability = map[string]string{
+	"file":   "a write is acknowledged after fsync of the file and its folder: it survives a power cut, as far as the disk keeps its word",
+	"sqlite": "a write is acknowledged after a full sync: it survives a power cut, as far as the disk keeps its word",
+}
+
+// placeFindings looks at where the store keeps its data.
+func placeFindings(rawURL, scheme string) []finding {
+	if scheme == "mem" {
+		return []finding{warning("durability", "use it for tests only", "the store is in this process's memory: no other process sees it, and it ends with it")}
+	}
+	var found []finding
+	if text, ok := durability[scheme]; ok {
+		found = append(found, good("durability", "%s", text))
+	}
+	path := localPath(rawURL, scheme)
+	if path == "" {
+		return found
+	}
+	name, err := fileSystem(path)
+	return append(found, fileSystemFinding(path, name, err))
+}
+
+func fileSystemFinding(path, name string, err error) finding {
+	const check = "file-system"
+	switch {
+	case err != nil:
+		return good(check, "%s: of what kind cannot be told: %v", path, err)
+	case name == "tmpfs" || name == "ramfs":
+		return warning(check, "use a folder on a disk", "%s is on %s: everything is gone after a restart, and tokens begin again at 1", path, name)
+	case name == "overlay":
+		return warning(check, "mount a volume and keep the store there", "%s is on a container's own layer (overlay): it is gone with the container, and tokens begin again at 1", path)
+	}
+	return good(check, "%s is on %s", path, name)
+}
+
+// localPath is the folder in which a store of files lies, "" for others.
+func localPath(rawURL, scheme string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil || scheme != "file" && scheme != "sqlite" {
+		return ""
+	}
+	path := u.Path
+	if u.Opaque != "" {
+		if path, err = url.PathUnescape(u.Opaque); err != nil {
+			return ""
+		}
+	}
+	if scheme == "sqlite" {
+		path = filepath.Dir(path)
+	}
+	return path
+}
+
+// probeFindings turns the probe's report into lines.
+func probeFindings(r store.Report, err error) []finding {
+	if !r.Sound {
+		check := "probe"
+		if errors.Is(err, store.ErrDenied) {
+			check = "rights"
+		}
+		return []finding{failure(check, err)}
+	}
+	found := []finding{good("probe", "the store keeps what leases need (%s)", age(r.Took)), latencyFinding(r)}
+	if r.RefusedCreates+r.RefusedReplaces >= 500 {
+		found = append(found, good("odds", "%s", r.Odds()))
+	}
+	switch {
+	case r.DeleteDenied:
+		found = append(found, warning("rights", "grant the right to delete if you want clean-up", "%s", r.Note()))
+	case err != nil:
+		found = append(found, warning("clean-up", "remove the keys by hand", "%v", err))
+	default:
+		found = append(found, good("rights", "create, read, replace, list and delete all work"))
+	}
+	if r.Repeated > 0 {
+		found = append(found, warning("answers", "look at the network and the store's own health", "%d calls had to be sent again, because the store did not answer or was not available", r.Repeated))
+	}
+	return found
+}
+
+// latencyFinding compares how long calls took with how long one may take.
+func latencyFinding(r store.Report) finding {
+	const check = "latency"
+	t := lease.Timing{}.Defaults()
+	var parts []string
+	var worst time.Duration
+	for _, l := range r.Latencies {
+		parts = append(parts, fmt.Sprintf("%s %v/%v", l.Op, round(l.P50), round(l.Max)))
+		worst = max(worst, l.Max)
+	}
+	detail := "median/longest: " + strings.Join(parts, ", ")
+	if worst > t.Attempt {
+		least := (worst*15/2 + time.Second).Truncate(time.Second)
+		return warning(check, fmt.Sprintf("give leases a TTL of at least %v, or a faster store", least),
+			"%s; one call may take %v under the default TTL of %v", detail, t.Attempt, t.TTL)
+	}
+	return good(check, "%s", detail)
+}
+
+// round keeps about three digits.
+func round(d time.Duration) time.Duration {
+	for unit := time.Second; unit > 1; unit /= 1000 {
+		if d >= unit {
+			return d.Round(unit / 100)
+		}
+	}
+	return d
+}
+
+// namespaceFinding looks at the namespace's settings, without making it.
+func (a *app) namespaceFinding(ctx context.Context, st store.Store, t target, r store.Report) finding {
+	const check = "namespace"
+	call, cancel := context.WithTimeout(ctx, lease.Timing{}.Defaults().Attempt)
+	_, err := st.Get(call, store.Key(t.namespace, "meta", "namespace"), lease.MaxNamespaceBody)
+	cancel()
+	if errors.Is(err, store.ErrNotFound) {
+		return good(check, "%q does not exist yet; the first command that uses it makes it", t.namespace)
+	}
+	c, err := tenure.New(ctx, st, append(a.options(t), tenure.WithoutProbe())...)
+	if err != nil {
+		return failure(check, err)
+	}
+	s, err := c.Settings(ctx)
+	if err = errors.Join(err, c.Close()); err != nil {
+		return failure(check, err)
+	}
+	if s.Retention > 0 && !r.DeleteIfSound {
+		return warning(check, "do not run `tenure store prune` here; use a namespace that keeps everything",
+			"%q keeps released records %s only, but this store cannot remove them safely: %s", s.Namespace, retention(s.Retention), r.DeleteIfFlaw)
+	}
+	return good(check, "%q: format level %d, released records are kept %s, floor %d", s.Namespace, s.Level, retention(s.Retention), s.Floor)
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/guard"
+	"github.com/tenure-project/tenure/guard/fileguard"
+
+	"github.com/tenure-project/tenure/internal/proc"
+	"github.com/tenure-project/tenure/store"
+)
+
+// Exit codes (UI1). They are stable; docs/cli.md has the same table.
+const (
+	exitOK          = 0
+	exitUsage       = 64
+	exitCorrupt     = 65
+	exitUnavailable = 69
+	exitUnconfirmed = 73
+	exitHeld        = 75
+	exitNotCurrent  = 76
+	exitDenied      = 77
+	exitProbe       = 78
+	exitFenced      = 79
+	exitRegressed   = 82
+	exitNewer       = 83
+)
+
+// verdict is one row of the table of exit codes.
+type verdict struct {
+	code    int
+	meaning string               // as in docs/cli.md
+	is      func(err error) bool // whether it is the verdict on err
+	next    string               // what to do, printed after the error
+}
+
+// verdicts are in the order in which they are tried: an error that is several
+// things at once exits with what matters most to whoever reads only the code.
+var verdicts = []verdict{
+	{exitUsage, "usage, bad name, bad configuration, or no such lease", isUsage,
+		""},
+	{exitProbe, "the store failed its probe: which property", isA[*store.ProbeError],
+		"do not keep leases in this store; see its page in docs/stores, or use another"},
+	{exitFenced, "refused by a guard: both tokens", is(guard.ErrFenced),
+		"this holder was superseded: stop what it does, and acquire the lease again"},
+	{exitRegressed, "the store shows less than was seen before", is(tenure.ErrRegressed),
+		""},
+	{exitNewer, "records of a newer format", is(tenure.ErrNewer),
+		"upgrade this program; nothing was changed"},
+	{exitCorrupt, "corrupt record: which, and what to do", is(tenure.ErrCorrupt),
+		"nothing was changed; restore that record from a backup, then `tenure jump` above the highest token seen (docs/GUARANTEES.md, lost state)"},
+	{exitNotCurrent, "the lease was lost (run), or this token is not the current one (check, release, steal)", is(tenure.ErrLost, tenure.ErrNotCurrent),
+		""},
+	{exitUnconfirmed, "the command returned 0 but the release is unconfirmed", is(tenure.ErrUnconfirmed),
+		"the lease lapses by itself after its TTL"},
+	{exitHeld, "held by another: who, since when", isHeld,
+		""},
+	{exitDenied, "rights missing: which action", is(tenure.ErrDenied),
+		"grant the missing right to these credentials; `tenure doctor` checks all of them"},
+	{exitUsage, "", is(tenure.ErrInvalid, tenure.ErrNotFound),
+		""},
+	{exitUnavailable, "store unavailable, outcome unknown, time limit ended, or output not written", func(error) bool { return true },
+		"try again; `tenure doctor` says more about the store"},
+}
+
+// is tests for any of the kinds.
+func is(kinds ...error) func(error) bool {
+	return func(err error) bool {
+		for _, k := range kinds {
+			if errors.Is(err, k) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func isA[T error](err error) bool {
+	var t T
+	return errors.As(err, &t)
+}
+
+// usageError is a command line that could not be understood.
+type usageError struct {
+	err  error
+	path string // of the command, such as "tenure steal"
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+func isHeld(err error) bool {
+	return isA[*fileguard.BusyError](err) || is(tenure.ErrHeld, store.ErrConflict, store.ErrExists)(err)
+}
+
+func isUsage(err error) bool { return isA[*usageError](err) }
+
+// verdictOn returns the row for err.
+func verdictOn(err error) verdict {
+	for _, v := range verdicts {
+		if v.is(err) {
+			return v
+		}
+	}
+	return verdicts[len(verdicts)-1]
+}
+
+// exitCode is what the program exits with on err.
+func exitCode(err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var s *signalError
+	if errors.As(err, &s) {
+		return s.code()
+	}
+	return verdictOn(err).code
+}
+
+// describe is err and what to do next, as they are printed.
+func describe(err error) string {
+	text := "tenure: " + clean(err.Error())
+	if next := nextStep(err); next != "" {
+		text += "\ntenure: next: " + next
+	}
+	return text
+}
+
+// report prints err and returns the exit code.
+func (a *app) report(err error) int {
+	fmt.Fprintln(a.stderr, describe(err))
+	return exitCode(err)
+}
+
+// nextStep is what to do about err, "" if its message says so already.
+func nextStep(err error) string {
+	if isA[*signalError](err) || isA[*proc.SignalError](err) || isA[*timeLimitError](err) || isA[*outputError](err) {
+		return ""
+	}
+	var u *usageError
+	if errors.As(err, &u) {
+		return fmt.Sprintf("see `%s --help`", u.path)
+	}
+	return verdictOn(err).next
+}
+
+// clean makes text from outside safe for a terminal: what is not printable is
+// escaped, further lines are indented.
+func clean(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for i, l := range lines {
+		lines[i] = printable(l)
+	}
+	return strings.Join(lines, "\n  ")
+}

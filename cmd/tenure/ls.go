@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenure-project/tenure"
+)
+
+func newLsCmd(a *app) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "List the leases of a namespace",
+		Long: `List the leases whose names start with PREFIX, in the order of their keys.
+
+Names that could be mistaken for others are quoted, with escapes. A record that
+cannot be read is reported on standard error and the listing goes on; the exit
+code then says what was wrong.`,
+		Example: `  tenure ls
+  tenure ls deploy/
+  tenure ls --json | jq -r 'select(.state == "held") | .lease'`,
+		Args:              args(0, "PREFIX"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
+			prefix := ""
+			if len(args) > 0 {
+				prefix = args[0]
+			}
+			return a.withClient(ctx, func(c *tenure.Client) error { return a.list(ctx, c, prefix, asJSON) })
+		}),
+	}
+	addJSONFlag(cmd, &asJSON)
+	addTimeoutFlag(cmd, timeoutUsage)
+	return cmd
+}
+
+func (a *app) list(ctx context.Context, c *tenure.Client, prefix string, asJSON bool) error {
+	var t table
+	t.row("NAME", "STATE", "TOKEN", "HOLDER", "SINCE", "AGE", "NOTE")
+	var errs []error
+	for s, err := range c.List(ctx, prefix) {
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case asJSON:
+			if err := a.json(newStatusJSON(c.Namespace(), s, nil)); err != nil {
+				return err
+			}
+		default:
+			t.row(showName(s.Name), lsState(s), fmt.Sprint(s.Token), orDash(printable(s.Label)), stamp(s.Since), age(time.Since(s.Since)), orDash(printable(s.Note)))
+		}
+	}
+	if !asJSON && len(t.rows) > 1 {
+		t.print(a.out)
+	} else if !asJSON && len(errs) == 0 {
+		fmt.Fprintf(a.stderr, "tenure: no lease of the namespace %s has a name that begins with %q\n", showName(c.Namespace()), prefix)
+	}
+	return errors.Join(errs...)
+}
+
+// lsState tells a lease that is free from one that everyone first has to watch.
+func lsState(s tenure.Status) string {
+	if s.State == tenure.Released && s.FreeAfter > 0 {
+		return string(s.State) + ", watched " + s.FreeAfter.String() + " first"
+	}
+	return string(s.State)
+}

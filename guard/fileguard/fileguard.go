@@ -1,0 +1,273 @@
+// Package fileguard guards a local file, or a longer action on one, among the
+// processes of one machine (GD2).
+//
+// The mark, which is the highest token seen, is kept durably beside the guarded
+// path and outlives every process (GD3). Five files belong to the guard of PATH:
+//
+//	PATH.guard        the mark: {"v":1,"namespace":"...","resource":"...","token":N}
+//	PATH.guard.lock   locked while the mark or the data change, for milliseconds
+//	PATH.guard.hold   locked while somebody is inside; says who
+//	PATH.guard.new    a mark on its way in
+//	PATH.guard.data   data on their way in
+//
+// None of them may be removed while the guard is in use, and the mark never as
+// long as an old token may still be about.
+//
+// [Guard.Write] replaces the whole file under a token, as one durable step. For
+// a longer action, such as a command that works on the file, [Guard.Hold] holds
+// the resource from the check to the end of the action: a higher token makes the
+// mark durable first, so that no lower one gets in any more, then tells the
+// lower one to end through [Held.Context], and waits for it.
+//
+// # What is not promised
+//
+// A guard may block, the lease never does: a process that was stopped inside
+// keeps all others out until it goes on or is ended, and they get
+// store.ErrUnavailable, with a [BusyError] that names it, when their contexts
+// end. The guard protects against those who ask it; a program that writes PATH
+// without it is not held up. The locks are those of one kernel, so a network
+// file system is refused. A backup that puts PATH.guard back to an older state
+// puts back what the guard knows, too.
+package fileguard
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/tenure-project/tenure/guard"
+	"github.com/tenure-project/tenure/internal/netfs"
+	"github.com/tenure-project/tenure/internal/record"
+	"github.com/tenure-project/tenure/store"
+)
+
+// scheme names the guard in errors.
+const scheme = "fileguard"
+
+// Guard guards one path for the tokens of one lease. It keeps nothing open and
+// remembers nothing, so it needs no Close; any number of them, in any number of
+// processes, guard the same path together. It is safe for concurrent use.
+type Guard struct {
+	path, namespace, resource string
+
+	// Tests stop the process here: admitted but not yet inside, inside before the
+	// check of a write, and after that check.
+	beforeHold, beforeCheck, afterCheck func()
+}
+
+// Open returns the guard of path for the tokens of resource in namespace. The
+// folder of path must exist and be on a local disk; path need not. A guard that
+// is bound to another lease already is guard.ErrInvalid (GD1). Nothing is
+// written before the first token is seen.
+func Open(path, namespace, resource string) (*Guard, error) {
+	if err := guard.CheckNames(namespace, resource); err != nil {
+		return nil, err
+	}
+	real, err := resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	nothing := func() {}
+	g := &Guard{path: real, namespace: namespace, resource: resource, beforeHold: nothing, beforeCheck: nothing, afterCheck: nothing}
+	if _, err := g.Highest(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// resolve gives path the one name under which all its guards meet.
+func resolve(path string) (string, error) {
+	const op = "open"
+	if path == "" || path[len(path)-1] == filepath.Separator {
+		return "", store.Errorf(guard.ErrInvalid, scheme, op, path, "%q names no file", path)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", store.Wrap(guard.ErrInvalid, scheme, op, path, err)
+	}
+	dir, err := filepath.EvalSymlinks(filepath.Dir(abs))
+	if err != nil {
+		return "", failed(op, path, guard.ErrInvalid, "its folder cannot be used: make it first", err)
+	}
+	name, remote, err := netfs.Remote(dir)
+	if err != nil {
+		return "", failed(op, path, guard.ErrInvalid, "its folder cannot be examined", err)
+	}
+	if remote {
+		return "", store.Errorf(guard.ErrInvalid, scheme, op, path, "it is on a network file system (%s), where locks do not hold between machines", name)
+	}
+	abs = filepath.Join(dir, filepath.Base(abs))
+	real, err := filepath.EvalSymlinks(abs)
+	switch {
+	case err == nil:
+		return real, nil
+	case errors.Is(err, fs.ErrNotExist):
+		if _, linkErr := os.Lstat(abs); linkErr == nil {
+			return "", failed(op, path, guard.ErrInvalid, "it is a link that leads nowhere", err)
+		}
+		return abs, nil
+	}
+	return "", failed(op, path, guard.ErrInvalid, "", err)
+}
+
+// Raise lifts the mark to token without a write, and returns when no holder of
+// a lower token is inside any more (GD1). A new holder raises before its first
+// read. If ctx ends first, the error is a [BusyError]; lower tokens are refused
+// from the start all the same. A token that is too low itself is a
+// *guard.FencedError.
+func (g *Guard) Raise(ctx context.Context, token uint64) error {
+	const op = "raise"
+	if err := g.lift(ctx, op, token); err != nil {
+		return err
+	}
+	hold, err := g.lockHold(ctx, op, func() bool {
+		h, known := g.holder()
+		return known && h.Token >= token // whoever is inside is not lower
+	})
+	if hold != nil {
+		leave(hold)
+	}
+	return err
+}
+
+// Write replaces the guarded file by data, durably and as one step, if no
+// higher token was seen; else it is a *guard.FencedError and the file is as it
+// was. store.ErrUnknown means that the write may have happened: it may be
+// repeated under the same token. A holder of the same token that is inside
+// makes it wait; use [Held.Write] there.
+func (g *Guard) Write(ctx context.Context, token uint64, data []byte) error {
+	const op = "write"
+	hold, err := g.enter(ctx, op, token)
+	if err != nil {
+		return err
+	}
+	defer leave(hold)
+	return g.replace(ctx, op, token, data)
+}
+
+// Highest returns the highest token seen, 0 if there was none yet.
+func (g *Guard) Highest() (uint64, error) {
+	m, err := g.read("read mark")
+	return m.Token, err
+}
+
+// lift admits token at the gate: it refuses a lower one than the mark and makes
+// a higher one durable.
+func (g *Guard) lift(ctx context.Context, op string, token uint64) error {
+	if err := guard.CheckToken(token); err != nil {
+		return err
+	}
+	gate, err := g.lockGate(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer leave(gate)
+	return g.liftLocked(op, gate, token)
+}
+
+// liftLocked is lift for one who has the gate.
+func (g *Guard) liftLocked(op string, gate *os.File, token uint64) error {
+	m, err := g.read(op)
+	if err != nil {
+		return err
+	}
+	known, err := gate.Stat()
+	switch {
+	case err != nil:
+		return failed(op, g.path, store.ErrUnavailable, "", err)
+	case m.Token == 0 && known.Size() > 0:
+		return store.Errorf(store.ErrCorrupt, scheme, op, g.path,
+			"the mark %s was removed: put it back, or, if no old token is about, remove %s too", g.file(markSuffix), g.file(gateSuffix))
+	case m.Token > token:
+		return &guard.FencedError{Namespace: g.namespace, Resource: g.resource, Token: token, Highest: m.Token}
+	}
+	if m.Token < token {
+		if err := g.writeMark(op, token); err != nil {
+			return err
+		}
+	}
+	if known.Size() == 0 {
+		return g.noteMark(op, gate)
+	}
+	return nil
+}
+
+// writeMark makes the mark durable.
+func (g *Guard) writeMark(op string, token uint64) error {
+	m := mark{V: record.Level, Namespace: g.namespace, Resource: g.resource, Token: token}
+	body, err := record.Encode(&m, maxMark)
+	if err != nil {
+		return failed(op, g.path, guard.ErrInvalid, "", err)
+	}
+	if err := g.stage(op, g.file(newSuffix), body, 0o644); err != nil {
+		return err
+	}
+	return g.swap(op, g.file(newSuffix), g.file(markSuffix))
+}
+
+// noteMark notes in the gate's file that there is a mark, so that a mark that
+// was removed is not taken for one that never was.
+func (g *Guard) noteMark(op string, gate *os.File) error {
+	_, err := gate.WriteAt([]byte("marked\n"), 0)
+	if err == nil {
+		err = gate.Sync()
+	}
+	if err != nil {
+		return failed(op, g.path, store.ErrUnavailable, "", err)
+	}
+	return nil
+}
+
+// enter gets inside under token: nobody else is inside then, and no higher
+// token had been seen when that became so. The caller closes the file to leave.
+func (g *Guard) enter(ctx context.Context, op string, token uint64) (*os.File, error) {
+	if err := g.lift(ctx, op, token); err != nil {
+		return nil, err
+	}
+	g.beforeHold()
+	hold, err := g.lockHold(ctx, op, func() bool { return g.stillAdmits(token) != nil })
+	if err != nil {
+		return nil, err
+	}
+	if hold == nil {
+		return nil, g.stillAdmits(token)
+	}
+	// First say who is inside, then ask the gate again: a higher token lifts the
+	// mark first and then looks who is inside, so one of the two sees the other.
+	err = g.sayHolder(op, hold, token)
+	if err == nil {
+		err = g.lift(ctx, op, token)
+	}
+	if err != nil {
+		leave(hold)
+		return nil, err
+	}
+	return hold, nil
+}
+
+// replace is Write for one who is inside. The check and the rename that makes
+// the write visible are one step under the gate's lock.
+func (g *Guard) replace(ctx context.Context, op string, token uint64, data []byte) error {
+	mode, err := g.mode(op)
+	if err != nil {
+		return err
+	}
+	staged := g.file(dataSuffix)
+	defer func() { _ = os.Remove(staged) }() // of a write that was refused
+	if err := g.stage(op, staged, data, mode); err != nil {
+		return err
+	}
+	g.beforeCheck()
+	gate, err := g.lockGate(ctx, op)
+	if err != nil {
+		return err
+	}
+	defer leave(gate)
+	if err := g.liftLocked(op, gate, token); err != nil {
+		return err
+	}
+	g.afterCheck()
+	return g.swap(op, staged, g.path)
+}

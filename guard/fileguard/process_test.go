@@ -1,0 +1,235 @@
+//go:build linux
+
+package fileguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tenure-project/tenure/guard"
+	"github.com/tenure-project/tenure/store"
+)
+
+const fencedSeven = "fenced: token 7 of prod/report is refused, 8 was seen: this holder was superseded"
+
+// limited is a context for something that is expected to be kept waiting.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A guard that was killed and starts again still refuses.
+//
+// SPEC GD1 GD3
+// CASE B37
+func TestRestartStillRefuses(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "report.txt")
+	nine := start(t, "write", path, 9)
+	nine.says("done")
+	nine.kill()
+	start(t, "write", path, 8).says("fenced: token 8 of prod/report is refused, 9 was seen: this holder was superseded")
+	wantData(t, path, 9)
+	start(t, "write", path, 9).says("done")
+}
+
+// A zombie that was stopped between its check and its write has the guard's
+// lock: the new holder's raise waits, or fails, and returns only when the
+// zombie's write is over. So nothing changes between the new holder's first
+// read and its write.
+//
+// SPEC GD1
+// CASE B16 B40
+func TestZombieStoppedBetweenCheckAndWrite(t *testing.T) {
+	t.Parallel()
+	path, g := newGuard(t)
+	if err := g.Write(t.Context(), 6, dataOf(6)); err != nil {
+		t.Fatal(err)
+	}
+	seven := start(t, "stop-between", path, 7)
+	seven.stopped()
+
+	err := g.Raise(limited(t), 8)
+	if store.KindOf(err) != store.ErrUnavailable || !strings.Contains(err.Error(), "stopped") {
+		t.Fatalf("Raise while 7 is stopped inside the lock: %v", err)
+	}
+	wantData(t, path, 6)
+
+	raised := make(chan error, 1)
+	go func() { raised <- g.Raise(t.Context(), 8) }()
+	seven.resume()
+	seven.says("done") // it was admitted before 8 was seen
+	if err := <-raised; err != nil {
+		t.Fatal(err)
+	}
+	wantData(t, path, 7) // the first read of the new holder
+	if _, err := fmt.Fprintln(seven.stdin); err != nil {
+		t.Fatal(err)
+	}
+	seven.says(fencedSeven)
+	wantData(t, path, 7)
+	if err := g.Write(t.Context(), 8, dataOf(8)); err != nil {
+		t.Fatal(err)
+	}
+	wantData(t, path, 8)
+}
+
+// A zombie that was stopped before its check is refused when it goes on, even
+// if the new holder could not get it out.
+//
+// SPEC GD1
+// CASE B16 B40
+func TestZombieStoppedBeforeCheck(t *testing.T) {
+	t.Parallel()
+	path, g := newGuard(t)
+	seven := start(t, "stop-before", path, 7)
+	seven.stopped()
+	err := g.Raise(limited(t), 8)
+	var busy *BusyError
+	if !errors.As(err, &busy) || busy.Holder.Token != 7 || busy.Holder.PID != seven.cmd.Process.Pid || !busy.Holder.Running() {
+		t.Fatalf("Raise while 7 is stopped inside: %v", err)
+	}
+	if h, err := g.Highest(); h != 8 || err != nil {
+		t.Errorf("the mark is %d (%v), want 8 in spite of the failed raise", h, err)
+	}
+	seven.resume()
+	seven.says(fencedSeven)
+	if err := g.Raise(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the zombie wrote: %v", err)
+	}
+	wantOnlyGuardFiles(t, path)
+}
+
+// A process that is killed at any moment leaves the old or the new data, whole,
+// and a mark that is not below them.
+//
+// SPEC GD1 GD3
+func TestKilledWriterLeavesAConsistentState(t *testing.T) {
+	t.Parallel()
+	path, g := newGuard(t)
+	token := uint64(1)
+	for round := range 30 {
+		c := start(t, "count", path, token)
+		acked, err := strconv.ParseUint(c.line(), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(rand.N(6*time.Millisecond), func() { _ = c.cmd.Process.Kill() })
+		for line := c.line(); line != ""; line = c.line() {
+			if n, err := strconv.ParseUint(line, 10, 64); err == nil {
+				acked = max(acked, n)
+			}
+		}
+		c.kill()
+		highest, err := g.Highest()
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := strconv.ParseUint(strings.TrimRight(string(data), " ."), 10, 64)
+		if err != nil || string(data) != string(dataOf(found)) {
+			t.Fatalf("round %d: the data are neither old nor new: %.30q, %d bytes", round, data, len(data))
+		}
+		if found != acked && found != acked+1 || highest < found || highest > found+1 {
+			t.Fatalf("round %d: %d was acknowledged; the data are of %d, the mark is %d", round, acked, found, highest)
+		}
+		if err := g.Raise(t.Context(), highest); err != nil {
+			t.Fatalf("round %d: the guard does not work after the kill: %v", round, err)
+		}
+		token = highest + 1
+	}
+}
+
+// A higher token makes the one inside end its action, and waits for it.
+//
+// SPEC GD1 GD2
+func TestHigherTokenEndsALowerHold(t *testing.T) {
+	t.Parallel()
+	path, g := newGuard(t)
+	seven := start(t, "hold", path, 7)
+	seven.says("done")
+	if err := g.Raise(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	wantData(t, path, 7)
+	seven.says(fencedSeven) // the cause of its context
+	seven.says(fencedSeven) // its last write
+	wantData(t, path, 7)
+}
+
+// One inside that does not end is named, and can be ended by whoever may.
+//
+// SPEC GD2
+func TestStubbornHolderIsNamed(t *testing.T) {
+	t.Parallel()
+	path, g := newGuard(t)
+	seven := start(t, "stubborn", path, 7)
+	seven.says("holding")
+	_, err := g.Hold(limited(t), 8)
+	var busy *BusyError
+	if !errors.As(err, &busy) || store.KindOf(err) != store.ErrUnavailable || !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Hold beside a stubborn holder: %v", err)
+	}
+	if busy.Holder.PID != seven.cmd.Process.Pid || busy.Holder.Token != 7 || !busy.Holder.Running() {
+		t.Errorf("the holder is described as %+v", busy.Holder)
+	}
+	if err := syscall.Kill(busy.Holder.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h, err := g.Hold(t.Context(), 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Release()
+	_ = seven.cmd.Wait()
+	if busy.Holder.Running() {
+		t.Error("a process that is gone is said to be running")
+	}
+}
+
+// A command that inherited the lock keeps the resource held when the process
+// that started it is killed.
+//
+// SPEC GD2
+func TestInheritedLockOutlivesItsHolder(t *testing.T) {
+	t.Parallel()
+	path, g := newGuard(t)
+	seven := start(t, "inherit", path, 7)
+	if _, err := strconv.Atoi(seven.line()); err != nil {
+		t.Fatal(err)
+	}
+	_ = seven.cmd.Process.Kill() // its own child lives on until the input ends
+	_, err := seven.cmd.Process.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if err := g.Raise(limited(t), 8); !errors.As(err, &busy) || busy.Holder.Token != 7 || busy.Holder.Running() {
+		t.Fatalf("Raise while a command of 7 lives on: %v", err)
+	}
+	if err := g.Write(t.Context(), 7, nil); !errors.Is(err, guard.ErrFenced) {
+		t.Errorf("Write under 7 after the raise to 8: %v", err)
+	}
+	if err := seven.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Raise(t.Context(), 8); err != nil {
+		t.Errorf("Raise after the command has ended: %v", err)
+	}
+}

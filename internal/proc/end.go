@@ -1,0 +1,190 @@
+//go:build linux || darwin
+
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tenure-project/tenure/internal/clock"
+	"golang.org/x/sys/unix"
+)
+
+// ender ends a process tree: TERM to all of it, at killAt KILL, and it does not
+// rest before the tree is gone or killBound has passed (UI1).
+type ender struct {
+	clk clock.Clock
+	// tree returns what there is to end; see treeBelow.
+	tree func() (tree, error)
+	// group is the control group that holds the tree; nil if there is none.
+	group *cage
+	// killAt is the instant on the boot clock when TERM has had its time. It may
+	// move while the end is under way.
+	killAt func() time.Duration
+	// signal sends one signal to one process; nil is signalProcess.
+	signal func(process, unix.Signal) error
+	// reaper waits for what has died below us; nil if nobody does.
+	reaper *reaper
+	// childless reports that the kernel vouches for an empty tree; may be nil.
+	childless func() bool
+}
+
+// tree is one look at a process tree.
+type tree struct {
+	// living is what can still act.
+	living []process
+	// children are the direct children, dead ones too: those at which the tree
+	// hangs. Sorted.
+	children []procID
+	// hidden is true if the kernel says that there are processes which the table
+	// does not show.
+	hidden bool
+}
+
+// run ends the tree and returns what is left of it.
+func (e *ender) run() []Survivor {
+	if e.signal == nil {
+		e.signal = signalProcess
+	}
+	if e.gone() {
+		return nil
+	}
+	e.terminate()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		began := e.clk.Boot()
+		if e.gone() {
+			return nil
+		}
+		now := e.clk.Boot()
+		left := e.killAt() - now
+		if left <= 0 {
+			return e.destroy()
+		}
+		// A large process table must not keep a processor busy.
+		clock.Sleep(e.clk, min(max(pause, 4*(now-began)), left), nil)
+	}
+}
+
+// terminate asks every process to end. One that is stopped must go on to do so.
+func (e *ender) terminate() {
+	t, err := e.tree()
+	if err != nil {
+		return // destroy will meet and report it
+	}
+	for _, p := range t.living {
+		_ = e.signal(p, unix.SIGTERM)
+		if p.stopped() {
+			_ = e.signal(p, unix.SIGCONT)
+		}
+	}
+}
+
+// destroy kills the tree. A tree that goes on forking is frozen first: a stopped
+// process forks no more, so after some looks no new one appears.
+func (e *ender) destroy() []Survivor {
+	limit := e.clk.Boot() + killBound
+	frozen := map[procID]bool{}
+	pause := time.Millisecond
+	for round := 1; ; round++ {
+		if e.group != nil {
+			_ = e.group.kill()
+		}
+		t, err := e.tree()
+		fresh := e.freeze(t.living, frozen)
+		var refused map[procID]error
+		if !fresh || round%8 == 0 {
+			refused = e.kill(t.living)
+		}
+		if err == nil && e.gone() {
+			return nil
+		}
+		if e.clk.Boot() >= limit {
+			return survivors(t, err, refused)
+		}
+		if !fresh {
+			clock.Sleep(e.clk, pause, nil)
+			pause = min(2*pause, 20*time.Millisecond)
+		}
+	}
+}
+
+// freeze stops what is not in frozen yet and reports whether there was any.
+func (e *ender) freeze(living []process, frozen map[procID]bool) bool {
+	fresh := false
+	for _, p := range living {
+		if !frozen[p.id()] {
+			frozen[p.id()], fresh = true, true
+			_ = e.signal(p, unix.SIGSTOP)
+		}
+	}
+	return fresh
+}
+
+func (e *ender) kill(living []process) map[procID]error {
+	refused := map[procID]error{}
+	for _, p := range living {
+		if err := e.signal(p, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			refused[p.id()] = err
+		}
+	}
+	return refused
+}
+
+// gone reports whether nothing of the tree is left that could act.
+//
+// One look that shows nothing alive is no proof: a process can start another one
+// and end while the table is read. Two looks are, if the direct children are the
+// same ones both times and nobody waited for a dead one in between. For if
+// anything were alive when the second look began, then so would be the direct
+// child above it. Having been alive or unborn at the first look, it is either
+// seen alive then or now, or it is dead now and was not among the children then.
+func (e *ender) gone() bool {
+	if e.reaper != nil {
+		e.reaper.mu.Lock()
+		defer e.reaper.mu.Unlock()
+		e.reaper.reap()
+	}
+	if e.group != nil {
+		if busy, err := e.group.populated(); err != nil || busy {
+			return false
+		}
+	}
+	if e.childless != nil && e.childless() {
+		return true
+	}
+	first, err := e.tree()
+	if err != nil || first.hidden || len(first.living) > 0 {
+		return false
+	}
+	second, err := e.tree()
+	return err == nil && !second.hidden && len(second.living) == 0 && slices.Equal(first.children, second.children)
+}
+
+func survivors(t tree, err error, refused map[procID]error) []Survivor {
+	var left []Survivor
+	if err != nil {
+		left = append(left, Survivor{Why: fmt.Sprintf("the process table cannot be read: %v", err)})
+	}
+	if t.hidden {
+		left = append(left, Survivor{Why: "there are processes that /proc does not show to this user"})
+	}
+	for _, p := range t.living {
+		left = append(left, Survivor{Pid: p.pid, Why: whyAlive(p, refused[p.id()])})
+	}
+	if len(left) == 0 {
+		left = append(left, Survivor{Why: "the control group still holds a process that cannot be seen"})
+	}
+	return left
+}
+
+func whyAlive(p process, refused error) string {
+	switch {
+	case refused != nil:
+		return fmt.Sprintf("no signal reaches it: %v", refused)
+	case p.state == 'D':
+		return "it is in uninterruptible sleep (state D)"
+	}
+	return fmt.Sprintf("KILL had no effect within %v (state %c)", killBound, p.state)
+}

@@ -1,0 +1,2 @@
+// Package sim is where Tenure's promises are tried against a whole world.
+package sim

@@ -1,0 +1,149 @@
+package world
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/core/lease"
+)
+
+// Handle is a lease that was handed out.
+type Handle struct {
+	*tenure.Lease
+	p *Proc
+}
+
+func (h *Handle) live() bool { return h.Live() }
+
+// Handed tells the oracle that p was handed l, and judges it (R1, R2).
+func (p *Proc) Handed(l *tenure.Lease) *Handle {
+	o := p.w.oracle
+	h := &Handle{Lease: l, p: p}
+	p.w.trace.add(p.name, "%s: has token %d", l.Name(), l.Token())
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	ls := o.byName[l.Name()]
+	o.stats["handed out"]++
+	if t := ls.tenancy(l.Owner()); t == nil || t.token != l.Token() {
+		o.fail("R2", "%s: %s was handed token %d, which the record never granted to it", ls.name, p.name, l.Token())
+	}
+	if l.Token() <= ls.handed && !p.crashed.Load() {
+		o.fail("R2", "%s: %s was handed token %d after %d", ls.name, p.name, l.Token(), ls.handed)
+	}
+	ls.handed = max(ls.handed, l.Token())
+	ls.handles = append(ls.handles, h)
+	o.exclusive(ls)
+	return h
+}
+
+// handle is the handle of owner that may still be live, nil if there is none.
+func (ls *leaseState) handle(owner string) *Handle {
+	for _, h := range ls.handles {
+		if h.Owner() == owner {
+			return h
+		}
+	}
+	return nil
+}
+
+// exclusive judges R1 at this instant. Under mu.
+func (o *oracle) exclusive(ls *leaseState) {
+	ls.handles = slices.DeleteFunc(ls.handles, func(h *Handle) bool { return !h.live() && h.Err() != nil })
+	var first *Handle
+	for _, h := range ls.handles {
+		t := ls.tenancy(h.Owner())
+		if !h.live() || t == nil || h.p.crashed.Load() && (t.how == lease.HowVouched || t.how == lease.HowProven || t.how == lease.HowReleased) {
+			continue
+		}
+		if t.how == lease.HowObserved || t.how == lease.HowStoreClock || t.how == lease.HowProven || t.how == lease.HowReleased {
+			o.fail("R1", "%s: token %d is live at %s although its tenure ended: %s", ls.name, t.token, h.p.name, t.how)
+		}
+		if first != nil {
+			o.fail("R1", "%s: tokens %d at %s and %d at %s are both live", ls.name, first.Token(), first.p.name, h.Token(), h.p.name)
+		}
+		first = h
+	}
+}
+
+// sample judges every lease at this instant.
+func (o *oracle) sample() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, name := range o.w.Plan.Names() {
+		o.exclusive(o.byName[name])
+		o.checkRuns(o.byName[name])
+	}
+}
+
+// lost judges that p calls a lease lost (R11). A lease that merely expired may
+// still be its holder's in the store. Under mu.
+func (o *oracle) lost(p *Proc, e tenure.Event) {
+	ls := o.byName[e.Lease]
+	if errors.Is(e.Err, tenure.ErrExpired) {
+		o.stats["expired"]++
+		return
+	}
+	o.stats["lost"]++
+	r := ls.rec
+	if r != nil && r.Held() && r.Token == e.Token && r.Owner.Node == p.name && !p.misled() {
+		o.fail("R11", "%s: %s calls token %d lost, and the record is still its own: %v", e.Lease, p.name, e.Token, e.Err)
+	}
+}
+
+// Released judges the answer of a release (R12).
+func (h *Handle) Released(err error) {
+	o := h.p.w.oracle
+	h.p.w.trace.add(h.p.name, "%s: release of token %d: %v", h.Name(), h.Token(), kind(err))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if h.Live() {
+		o.fail("R6", "%s: token %d is live after its release", h.Name(), h.Token())
+	}
+	if h.p.crashed.Load() {
+		return
+	}
+	ls := o.byName[h.Name()]
+	t := ls.tenancy(h.Owner())
+	if t == nil {
+		return // said already
+	}
+	switch {
+	case err == nil && t.how == "":
+		o.fail("R12", "%s: token %d was released without an error, and the record is still held", h.Name(), h.Token())
+	case errors.Is(err, tenure.ErrUnconfirmed):
+		o.stats["unconfirmed"]++
+	case errors.Is(err, tenure.ErrLost) && t.how == "" && !h.p.misled():
+		o.fail("R12", "%s: the release of token %d says that it was lost, and it is still held: %v", h.Name(), h.Token(), err)
+	case errors.Is(err, tenure.ErrLost) && t.how == lease.HowReleased && t.byProc == h.p:
+		o.stats["own release called a loss"]++
+		if o.w.Plan.Strict {
+			o.fail("R12", "%s: the release of token %d took effect, and its answer is: %v", h.Name(), h.Token(), err)
+		}
+	}
+}
+
+// kind is an error for the trace: without ids.
+func kind(err error) string {
+	if err == nil {
+		return "done"
+	}
+	for _, k := range []error{
+		tenure.ErrOverlap, tenure.ErrUnconfirmed, tenure.ErrHeld, tenure.ErrExpired, tenure.ErrLost, tenure.ErrReleased, tenure.ErrShutdown,
+		tenure.ErrNotCurrent, tenure.ErrRegressed, tenure.ErrClosed, tenure.ErrUnknown, tenure.ErrConflict, tenure.ErrUnavailable,
+		tenure.ErrNotFound, tenure.ErrCorrupt, tenure.ErrDenied, tenure.ErrNewer, tenure.ErrInvalid,
+	} {
+		if errors.Is(err, k) {
+			return k.Error()
+		}
+	}
+	return err.Error()
+}
+
+// since is how long ago the record of name came to be as it is; for tests.
+func (o *oracle) since(name string) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return time.Since(o.byName[name].landed)
+}

@@ -1,0 +1,40 @@
+package world
+
+import (
+	"time"
+
+	"github.com/tenure-project/tenure/store/faultstore"
+)
+
+// Mutation is a deliberate fault that breaks a promise on which Tenure rests:
+// a store that is none, a clock that is none, an operator who lies. The oracle
+// must find each.
+type Mutation struct {
+	// Name says what is broken.
+	Name string
+	// Rules are on every link for the whole world.
+	Rules []faultstore.Rule
+	// Prepare edits the plan so that the fault can show.
+	Prepare func(p *Plan)
+
+	clock     func(slot int, c *simClock) // breaks a clock of a process as it starts
+	forget    func(e effect) bool         // acknowledges a write and drops it
+	late      time.Duration               // of a reply, by which the sender's clocks are set back at most
+	ghost     bool                        // nobody ever comes to the front of a line
+	hasty     bool                        // a stopped process is taken for a dead one
+	liar      bool                        // the operator vouches for the living
+	thief     bool                        // the operator releases what is in use
+	rollback  bool                        // the place goes back to an older state
+	openGuard bool                        // the guard takes every token
+	dozing    bool                        // suspends strike often
+}
+
+func (m *Mutation) forgets(e effect) bool { return m.forget != nil && m.forget(e) }
+
+// answered sets the clocks of a process back by as long as the answer to its
+// write took: as if it counted its trust from the answer.
+func (m *Mutation) answered(p *Proc, took time.Duration) {
+	if m.late > 0 {
+		p.clk.shift(-min(time.Duration(float64(took)*p.clk.rate), m.late))
+	}
+}

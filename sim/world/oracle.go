@@ -1,0 +1,349 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/store"
+	"github.com/tenure-project/tenure/store/faultstore"
+)
+
+// Rules lists what the oracle asserts.
+const Rules = `
+R1   At one instant at most one handle of a lease is live; none is live once the
+     record says that another tenure began.
+R2   Tokens handed out for a lease rise and never repeat; each was granted in the
+     record to exactly that handle.
+R3   A record moves by legal steps only: its counter never falls, a renewal is
+     its holder's, a released record stays released until a new grant.
+R4   A record falls by observation only after it stood unchanged for its TTL of
+     true time; so does a forced end for the superseded TTL, and a hand-over to
+     somebody else for its hold.
+R5   "Proven" is said only of processes that are gone.
+R6   A tenure is released in the record only after it ended where it was held.
+R7   The guard accepts no lower token after a higher one and no token from two
+     handles; it refuses nobody who is live.
+R8   Work under Do: no function runs on with a live context while a later one
+     begins; one that stops in time ends before the next begins; in one process
+     none begins before the last returned; what overruns is reported.
+R9   No past tenure leaves the record unless it is archived or counted, and
+     History tells all of them and nothing else.
+R10  The floor never falls; a record is removed only when it is released and the
+     floor is at its counter.
+R11  A lease is called lost only when it is.
+R12  Answers are true: a confirmed release is one, a raised counter is raised,
+     no error blames what is not to blame.
+R13  Where nothing goes wrong nobody loses a lease.
+R14  When the faults have ended every lease can be acquired within a bound, and
+     every process ends in time.
+R15  A watch tells the transitions in order, each once.
+R16  Nobody floods the store, whatever goes wrong.
+`
+
+// maxBroken is how many violations are kept.
+const maxBroken = 20
+
+// oracle sees every effect on the records, every hand-out and every answer.
+type oracle struct {
+	w *World
+
+	mu       sync.Mutex
+	leases   map[string]*leaseState // by key
+	byName   map[string]*leaseState
+	archived map[string]map[string]bool // resource to owners whose tenure is archived
+	floor    uint64
+	broken   []string
+	closed   bool // nothing counts any more
+	stats    map[string]int
+}
+
+// leaseState is what the oracle knows of one lease.
+type leaseState struct {
+	name    string
+	rec     *lease.Record // nil: absent
+	landed  time.Time     // when rec arrived
+	tenures []*tenancy    // every one that the record ever showed
+	handles []*Handle     // that were handed out and may still be live
+	handed  uint64        // the highest token handed out
+	pruned  bool
+	runs    []*run
+	guard   guard
+}
+
+// tenancy is one tenure as the record showed it.
+type tenancy struct {
+	token  uint64
+	owner  string
+	how    string // how it ended; empty while it lasts
+	byProc *Proc  // who ended it; nil if unknown
+}
+
+func newOracle(w *World) *oracle {
+	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[string]bool{}, stats: map[string]int{}}
+	for _, name := range w.Plan.Names() {
+		ls := &leaseState{name: name, guard: guard{owners: map[uint64]*Handle{}}}
+		o.leases[store.Key(Namespace, "lease", name)] = ls
+		o.byName[name] = ls
+		o.archived[name] = map[string]bool{}
+	}
+	return o
+}
+
+// fail notes that a rule is broken. Under mu.
+func (o *oracle) fail(rule, format string, args ...any) {
+	if o.closed || len(o.broken) >= maxBroken {
+		return
+	}
+	text := fmt.Sprintf("%.9fs %s: ", time.Since(o.w.trace.began).Seconds(), rule) + fmt.Sprintf(format, args...)
+	o.broken = append(o.broken, text)
+	o.w.trace.add("oracle", "BROKEN %s", text)
+	o.w.alarm()
+}
+
+// Fail notes that a rule is broken, for tests with rules of their own.
+func (o *oracle) failNow(rule, format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fail(rule, format, args...)
+}
+
+func (o *oracle) count(what string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stats[what]++
+}
+
+// refused notes a conditional write that had no effect.
+func (o *oracle) refused(e effect, err error) {
+	o.w.trace.add(who(e.from), "%s %s refused: %v", e.op, short(e.key), store.KindOf(err))
+}
+
+func who(p *Proc) string {
+	if p == nil {
+		return "world"
+	}
+	return p.name
+}
+
+// short is a key for people.
+func short(key string) string { return strings.TrimPrefix(key, Namespace+"/") }
+
+// applied judges one effect on the place. It runs before the next can happen.
+func (o *oracle) applied(e effect) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stats["effects"]++
+	if ls := o.leases[e.key]; ls != nil {
+		o.leaseEffect(ls, e)
+		return
+	}
+	switch {
+	case e.key == store.Key(Namespace, "meta", "namespace"):
+		o.spaceEffect(e)
+	case strings.HasPrefix(e.key, store.Prefix(Namespace, "hist")):
+		o.archiveEffect(e)
+	}
+}
+
+func (o *oracle) leaseEffect(ls *leaseState, e effect) {
+	prev := ls.rec
+	if e.op == faultstore.OpDelete || e.op == faultstore.OpDeleteIf {
+		o.removal(ls, prev, e)
+		return
+	}
+	next, err := lease.Decode(e.key, ls.name, e.body)
+	if err != nil {
+		o.fail("R3", "%s: an unreadable record was written: %v", ls.name, err)
+		return
+	}
+	st, err := stepOf(prev, next)
+	o.w.trace.add(who(e.from), "%s: %s", e.op, describe{ls.name, st, next})
+	if err != nil {
+		o.fail("R3", "%s (by %s): %v", ls.name, who(e.from), err)
+	}
+	o.stats[string(st)]++
+	o.checkLineage(ls, prev, next)
+	o.checkEnd(ls, prev, next, st, e.from)
+	if st == granted || st == tookOver {
+		o.checkGrant(ls, prev, next, st, e.from)
+		ls.tenures = append(ls.tenures, &tenancy{token: next.Token, owner: next.Owner.Incarnation})
+	}
+	ls.rec, ls.landed = next, time.Now()
+	o.exclusive(ls)
+}
+
+// describe is a step for the trace, without ids.
+type describe struct {
+	name string
+	st   step
+	r    *lease.Record
+}
+
+func (d describe) String() string {
+	r := d.r
+	s := fmt.Sprintf("%s %s: token %d, counter %d", d.name, d.st, r.Token, r.Counter)
+	if r.Held() {
+		return s + fmt.Sprintf(", held by %s, renewal %d, TTL %v, %d past", r.Owner.Node, r.Renewal, r.TTL(), len(r.Recent))
+	}
+	return s + fmt.Sprintf(", %s %s, %d past", r.Ended.How, r.Ended.Why, len(r.Recent))
+}
+
+// removal judges the deletion of a lease's record (R10).
+func (o *oracle) removal(ls *leaseState, prev *lease.Record, e effect) {
+	o.w.trace.add(who(e.from), "%s: %s removed, floor %d", e.op, ls.name, o.floor)
+	if prev == nil {
+		return
+	}
+	o.stats["pruned"]++
+	if prev.Held() || o.floor < prev.Counter || e.op != faultstore.OpDeleteIf {
+		o.fail("R10", "%s: removed by %s while held is %v, counter %d, floor %d", ls.name, e.op, prev.Held(), prev.Counter, o.floor)
+	}
+	for _, t := range prev.Recent {
+		if !o.archived[ls.name][t.Owner.Incarnation] {
+			o.fail("R9", "%s: token %d was removed and is not archived", ls.name, t.Token)
+		}
+	}
+	ls.rec, ls.landed, ls.pruned = nil, time.Now(), true
+}
+
+// checkLineage: what left the history is archived or counted (R9).
+func (o *oracle) checkLineage(ls *leaseState, prev, next *lease.Record) {
+	gone, err := missing(prev, next)
+	if err != nil {
+		o.fail("R9", "%s: %v", ls.name, err)
+		return
+	}
+	lost := 0
+	for _, t := range gone {
+		if !o.archived[ls.name][t.Owner.Incarnation] {
+			lost++
+		}
+	}
+	dropped := next.Dropped
+	if prev != nil {
+		dropped -= prev.Dropped
+	}
+	if lost > int(dropped) || int(dropped) > len(gone) {
+		o.fail("R9", "%s: %d past tenures left the record, %d of them not archived, and %d were counted as dropped", ls.name, len(gone), lost, dropped)
+	}
+	o.stats["dropped"] += int(dropped)
+}
+
+// checkEnd notes how prev's tenure ended and whether that is true.
+func (o *oracle) checkEnd(ls *leaseState, prev, next *lease.Record, st step, by *Proc) {
+	if prev == nil || !prev.Held() || st == renewed || st == jumped || len(next.Recent) == 0 {
+		return
+	}
+	t := ls.tenancy(prev.Owner.Incarnation)
+	how := next.Recent[len(next.Recent)-1].How
+	o.stats["ended "+how]++
+	if t == nil {
+		o.fail("R3", "%s: token %d ended and was never granted", ls.name, prev.Token)
+		return
+	}
+	t.how, t.byProc = how, by
+	h := ls.handle(t.owner)
+	if how == lease.HowReleased && h != nil && h.live() && !h.p.crashed.Load() {
+		o.fail("R6", "%s: token %d was released in the store by %s while its holder %s is live", ls.name, t.token, who(by), h.p.name)
+	}
+}
+
+// checkGrant judges when and on what evidence a grant came (R4, R5).
+func (o *oracle) checkGrant(ls *leaseState, prev, next *lease.Record, st step, by *Proc) {
+	if prev == nil {
+		return
+	}
+	stood := time.Since(ls.landed) + 2 // a rounding each of two clocks
+	need := time.Duration(0)
+	switch {
+	case st == tookOver && next.Recent[len(next.Recent)-1].How != lease.HowProven:
+		need = prev.TTL()
+	case st == tookOver:
+		if p := o.w.procNamed(prev.Owner.Node); p == nil || !p.crashed.Load() {
+			o.fail("R5", "%s: token %d of %s fell as proven gone, and it lives", ls.name, prev.Token, prev.Owner.Node)
+		}
+	case prev.Ended.SupersededTTLMS > 0:
+		need = time.Duration(prev.Ended.SupersededTTLMS) * time.Millisecond
+	case prev.Successor != "" && by != nil && by.Slot() != prev.Successor:
+		need = time.Duration(prev.HoldMS) * time.Millisecond
+	}
+	if stood < need {
+		o.fail("R4", "%s: token %d was granted to %s although the record before it stood for %v only, want %v", ls.name, next.Token, who(by), stood, need)
+	}
+}
+
+// spaceEffect judges a write of the namespace's settings (R10).
+func (o *oracle) spaceEffect(e effect) {
+	n, err := lease.DecodeNamespace(e.key, Namespace, e.body)
+	if err != nil {
+		o.fail("R10", "unreadable settings were written: %v", err)
+		return
+	}
+	o.w.trace.add(who(e.from), "%s: floor %d", e.op, n.Floor)
+	if n.Floor < o.floor {
+		o.fail("R10", "the floor fell from %d to %d", o.floor, n.Floor)
+	}
+	if n.Floor > o.floor {
+		o.stats["floor raised"]++
+	}
+	o.floor = n.Floor
+}
+
+// archiveEffect notes what is archived from now on (R9).
+func (o *oracle) archiveEffect(e effect) {
+	if e.op == faultstore.OpDeleteIf {
+		o.stats["archives pruned"]++
+		return
+	}
+	a, err := lease.DecodeAnyArchive(e.key, e.body)
+	if err != nil || e.op != faultstore.OpCreate {
+		o.fail("R9", "a bad archive was written to %s by %s: %v", short(e.key), e.op, err)
+		return
+	}
+	ls := o.byName[a.Resource]
+	for _, t := range a.Tenures {
+		if known := ls.tenancy(t.Owner.Incarnation); known == nil || known.token != t.Token || known.how != t.How {
+			o.fail("R9", "%s: an archive says that token %d was %s, which the record never said", a.Resource, t.Token, t.How)
+		}
+		o.archived[a.Resource][t.Owner.Incarnation] = true
+	}
+	o.stats["archives"]++
+	o.w.trace.add(who(e.from), "%s archived up to token %d", a.Resource, a.Tenures[len(a.Tenures)-1].Token)
+}
+
+// tenancy is the tenure of owner, nil if the record never showed it.
+func (ls *leaseState) tenancy(owner string) *tenancy {
+	for _, t := range slices.Backward(ls.tenures) {
+		if t.owner == owner {
+			return t
+		}
+	}
+	return nil
+}
+
+// observer passes a client's events to the oracle.
+type observer struct {
+	o *oracle
+	p *Proc
+}
+
+// Observe judges what the client says of its leases (R11, R13).
+func (v observer) Observe(e tenure.Event) {
+	o := v.o
+	o.w.trace.add(v.p.name, "%s: %s, token %d", e.Lease, e.Kind, e.Token)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stats["event "+string(e.Kind)]++
+	if e.Kind != tenure.EventLost || v.p.crashed.Load() {
+		return
+	}
+	if o.w.Plan.Calm {
+		o.fail("R13", "%s: token %d of %s was lost: %v", e.Lease, e.Token, v.p.name, e.Err)
+	}
+	o.lost(v.p, e)
+}

@@ -1,0 +1,150 @@
+package world
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/store"
+)
+
+// Namespace is where a world's leases are.
+const Namespace = "world"
+
+// Plan says everything that chance decides before a world begins.
+type Plan struct {
+	// Seed decides whatever happens in the world.
+	Seed uint64
+	// Slots is how many processes run at once, Leases how many leases there are.
+	Slots, Leases int
+	// TTL, Attempt, Margin, Poll, Rho and Release are the clients' settings; zero
+	// means the default.
+	TTL, Attempt, Margin, Poll, Release time.Duration
+	Rho                                 float64
+	// Latency is how long a request usually takes at most, one way.
+	Latency time.Duration
+	// Length is how long the faults last.
+	Length time.Duration
+	// Powers are what the store can do.
+	Powers store.Power
+	// Retention makes a namespace whose released records are removed, and lets
+	// one process do so.
+	Retention bool
+	// StoreClock lets the store's clock prove holders silent (LS3).
+	StoreClock bool
+	// Calm has no faults at all: nobody may lose anything.
+	Calm bool
+	// Intensity is how bad the network is, from 0 to 1.
+	Intensity float64
+	// Every is the mean time between two blows of fate.
+	Every time.Duration
+	// Strict also asserts what is known to be broken; see the tests.
+	Strict bool
+	// Mutation is a deliberate fault that breaks a promise which Tenure rests
+	// on; the zero value is none.
+	Mutation Mutation
+}
+
+// NewPlan draws a plan from a seed.
+func NewPlan(seed uint64) Plan {
+	r := dice(seed, "plan")
+	p := Plan{
+		Seed:   seed,
+		Slots:  2 + r.IntN(7),
+		Leases: 1 + r.IntN(3),
+		TTL:    []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 5 * time.Second, 15 * time.Second}[r.IntN(5)],
+		Rho:    []float64{0.001, 0.01, 0.01, 0.05, 0.1}[r.IntN(5)],
+		Powers: powers(r),
+	}
+	p.Length = time.Duration(8+r.IntN(16)) * p.TTL
+	p.Latency = p.TTL / time.Duration(20+r.IntN(400))
+	p.Every = p.TTL/5 + about(r, p.TTL/2)
+	if chance(r, 0.5) { // as tight as the check of the timing allows
+		p.Margin = max(time.Duration(p.Rho*float64(p.TTL)), 10*time.Millisecond) + time.Microsecond
+	}
+	if chance(r, 0.3) {
+		p.Attempt = p.TTL / 4
+	}
+	if p.Powers&store.CanWatch == 0 || chance(r, 0.2) {
+		p.Poll = p.TTL / time.Duration(2+r.IntN(6))
+	}
+	if chance(r, 0.3) {
+		p.Release = p.TTL / time.Duration(1+r.IntN(8))
+	}
+	p.Retention = chance(r, 0.3)
+	if p.StoreClock = chance(r, 0.2); p.StoreClock {
+		p.Powers |= store.CanClock | store.CanModTime
+	}
+	if p.Calm = chance(r, 0.1); !p.Calm {
+		p.Intensity = r.Float64() * r.Float64()
+	}
+	return p
+}
+
+// powers draws what a store can do. Deleting by version is always there.
+func powers(r *rand.Rand) store.Power {
+	can := store.CanDeleteIf
+	for _, q := range []store.Power{store.CanWatch, store.CanQueue, store.CanProve} {
+		if chance(r, 0.5) {
+			can |= q
+		}
+	}
+	return can
+}
+
+// String tells the plan in one line.
+func (p Plan) String() string {
+	s := fmt.Sprintf("seed %d: %d processes, %d leases, TTL %v, rho %v, margin %v, latency %v, %v long, network %.2f, a blow every %v",
+		p.Seed, p.Slots, p.Leases, p.TTL, p.Rho, p.Margin, p.Latency, p.Length, p.Intensity, p.Every)
+	for _, w := range []struct {
+		is   bool
+		name string
+	}{
+		{p.Calm, "calm"}, {p.Retention, "retention"}, {p.Powers.Has(store.CanWatch), "watch"},
+		{p.Powers.Has(store.CanQueue), "queue"}, {p.Powers.Has(store.CanProve), "proof"}, {p.StoreClock, "store clock"},
+	} {
+		if w.is {
+			s += ", " + w.name
+		}
+	}
+	if p.Mutation.Name != "" {
+		s += ", mutation: " + p.Mutation.Name
+	}
+	return s
+}
+
+// Names are the leases.
+func (p Plan) Names() []string {
+	return []string{"alpha", "beta", "gamma"}[:p.Leases]
+}
+
+// options are what every client of the world is made with.
+func (p Plan) options() []tenure.Option {
+	opts := []tenure.Option{
+		tenure.WithNamespace(Namespace), tenure.WithoutProbe(), tenure.WithTTL(p.TTL), tenure.WithClockRateBound(p.Rho),
+		tenure.WithAttemptLimit(p.Attempt), tenure.WithMargin(p.Margin), tenure.WithPollEvery(p.Poll), tenure.WithReleaseLimit(p.Release),
+		tenure.WithRetention(0),
+	}
+	if p.Retention {
+		opts = append(opts, tenure.WithRetention(retention))
+	}
+	if p.StoreClock {
+		opts = append(opts, tenure.WithStoreClock())
+	}
+	return opts
+}
+
+// retention is the shortest there is. Nothing in a world takes that long: who
+// prunes has a wall clock that is far ahead, which may cost history and
+// never safety.
+const (
+	retention = 48 * time.Hour
+	ahead     = 100 * time.Hour
+)
+
+// longest is how long a write may be on its way.
+func (p Plan) longest() time.Duration { return p.TTL * 3 / 2 }
+
+// maxTTL is the longest TTL that a caller asks for.
+func (p Plan) maxTTL() time.Duration { return 2 * p.TTL }

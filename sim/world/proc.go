@@ -1,0 +1,180 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/clock"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store/faultstore"
+)
+
+// Proc is one process: its clocks, its link to the store, its client, and
+// whether it runs at all.
+type Proc struct {
+	// Client is set by Open.
+	Client *tenure.Client
+	// Link is the process's link to the store, with its faults.
+	Link *faultstore.Store
+
+	w    *World
+	id   int
+	name string
+	seed uint64
+	clk  *simClock
+	gate *gate
+
+	ctx     context.Context // ends when the process is told to stop
+	quit    context.CancelFunc
+	died    chan struct{} // closed by a crash
+	over    chan struct{} // closed when its main function returned
+	crashed atomic.Bool
+	frozen  atomic.Bool // its link once showed an old state for ever
+}
+
+// Spawn makes a process that has no client yet, with a clock that runs rate
+// times as fast as true time. name is "slot" or "slot.generation".
+func (w *World) Spawn(name string, rate float64) *Proc {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := &Proc{
+		w: w, id: len(w.procs) + 1, name: name, seed: mix(w.Plan.Seed, hash(name)),
+		died: make(chan struct{}), over: make(chan struct{}),
+	}
+	p.gate = &gate{seed: p.seed, most: max(min(w.Plan.TTL/200, 25*time.Millisecond), time.Microsecond)}
+	p.clk = newClock(rate, p.gate)
+	p.ctx, p.quit = context.WithCancel(context.Background())
+	p.Link = faultstore.New(&wire{w: w, p: p, mem: w.place.mem.Peer()}, faultstore.Options{Seed: p.seed, Trace: p.traced})
+	p.Link.Add(w.Plan.Mutation.Rules...)
+	w.procs = append(w.procs, p)
+	return p
+}
+
+// Slot is the part of the name that the successors of a process share.
+func (p *Proc) Slot() string { slot, _, _ := strings.Cut(p.name, "."); return slot }
+
+// traced stands at both ends of every call: it keeps a stopped process from
+// going on, and notes what went wrong.
+func (p *Proc) traced(e faultstore.Event) {
+	if !e.Late {
+		p.gate.pass(hash(string(e.Op), e.Key, string(e.Version)))
+	}
+	switch {
+	case !e.Done || e.Err == nil && len(e.Faults) == 0 || errors.Is(e.Err, context.Canceled):
+	case e.Late:
+		p.w.trace.add(p.name, "%s %s, landed late: %s", e.Op, short(e.Key), kind(e.Err))
+	default:
+		p.w.trace.add(p.name, "%s %s %v: %s", e.Op, short(e.Key), e.Faults, kind(e.Err))
+	}
+}
+
+// Open makes the client.
+func (p *Proc) Open(ctx context.Context, opts ...tenure.Option) error {
+	all := append(p.w.Plan.options(), tenure.WithClock(p.clk), tenure.WithLabel(p.name),
+		tenure.WithRandom(&source{seed: p.seed}), tenure.WithObserver(observer{p.w.oracle, p}))
+	c, err := tenure.New(ctx, p.Link, append(all, opts...)...)
+	if err != nil {
+		return fmt.Errorf("%s: open: %w", p.name, err)
+	}
+	p.Client = c
+	return nil
+}
+
+// Sleep lets d of the process's running time pass, and reports false if ctx
+// ended first.
+func (p *Proc) Sleep(ctx context.Context, d time.Duration) bool {
+	return clock.Sleep(p.clk, d, ctx.Done()) && ctx.Err() == nil
+}
+
+// Within is a context that ends after d of the process's running time.
+func (p *Proc) Within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return settle.Limit(ctx, p.clk, d)
+}
+
+// Crash stops the process for ever: no line of its code runs any more. What it
+// sent still arrives.
+func (p *Proc) Crash() {
+	if !p.crashed.CompareAndSwap(false, true) {
+		return
+	}
+	p.w.trace.add(p.name, "CRASH")
+	p.gate.stop()
+	p.Link.SetLink(faultstore.Dead)
+	close(p.died)
+}
+
+// Crashed reports whether the process has crashed.
+func (p *Proc) Crashed() bool { return p.crashed.Load() }
+
+// Pause stops the process for d, as SIGSTOP and SIGCONT would: its clocks go
+// on.
+func (p *Proc) Pause(d time.Duration) {
+	if p.gate.stop() {
+		p.w.trace.add(p.name, "PAUSE %v", d)
+		time.AfterFunc(d, p.resume)
+	}
+}
+
+// Suspend stops the machine for d: its monotonic clock stands still.
+func (p *Proc) Suspend(d time.Duration) {
+	if p.gate.stop() {
+		p.w.trace.add(p.name, "SUSPEND %v", d)
+		p.clk.suspend()
+		time.AfterFunc(d, p.resume)
+	}
+}
+
+// resume ends a pause or a suspend. A process that crashed meanwhile stays.
+func (p *Proc) resume() {
+	if p.crashed.Load() {
+		return
+	}
+	p.clk.wake()
+	if p.gate.stopped() {
+		p.w.trace.add(p.name, "RESUME")
+		p.gate.resume()
+	}
+}
+
+// StepWall moves the process's wall clock.
+func (p *Proc) StepWall(d time.Duration) {
+	p.w.trace.add(p.name, "WALL CLOCK %v", d)
+	p.clk.stepWall(d)
+}
+
+// Network changes the state of the process's link, for d if that is not zero.
+func (p *Proc) Network(l faultstore.Link, d time.Duration) {
+	if p.crashed.Load() {
+		return
+	}
+	if l == faultstore.Frozen {
+		p.frozen.Store(true)
+	}
+	p.w.trace.add(p.name, "LINK %s %v", linkNames[l], d)
+	p.Link.SetLink(l)
+	if d > 0 {
+		time.AfterFunc(d, func() { p.Link.SetLink(faultstore.Up) })
+	}
+}
+
+var linkNames = map[faultstore.Link]string{
+	faultstore.Up: "UP", faultstore.Cut: "CUT", faultstore.Refused: "REFUSED", faultstore.Mute: "MUTE",
+	faultstore.Frozen: "FROZEN", faultstore.Dead: "DEAD",
+}
+
+// misled reports whether the process ever read what was no longer true; then
+// its answers may be wrong, and only its acts count.
+func (p *Proc) misled() bool { return p.frozen.Load() || p.w.Plan.Mutation.Name != "" }
+
+// thaw lets what is left of a crashed process end, when nothing counts any
+// more.
+func (p *Proc) thaw() {
+	p.quit()
+	p.clk.wake()
+	p.gate.resume()
+}

@@ -1,0 +1,230 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/store/faultstore"
+)
+
+// Run plays the world of p in the caller's bubble and returns its verdict. The
+// trace and the verdict depend on p alone.
+func Run(p Plan) Verdict {
+	if p.Mutation.Prepare != nil {
+		p.Mutation.Prepare(&p)
+	}
+	w := New(p)
+	defer w.End()
+	ctx, stop := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for slot := range p.Slots {
+		all.Go(func() { w.slot(ctx, slot) })
+	}
+	var others sync.WaitGroup
+	if !p.Calm {
+		others.Go(func() { fate{w, dice(p.Seed, "fate")}.rage(ctx) })
+	}
+	if p.Mutation.rollback {
+		others.Go(func() { w.rollBack(ctx) })
+	}
+	others.Go(func() { w.look(ctx) })
+	select {
+	case <-time.After(p.Length):
+	case <-w.alarmed: // the first violation is the one to look at
+	}
+	w.calm()
+	stop()
+	others.Wait()
+	w.settle(&all)
+	w.inherit()
+	return w.Verdict()
+}
+
+func slotName(i int) string { return fmt.Sprintf("p%d", i+1) }
+
+// slot keeps one process running: after each crash and each end comes another.
+func (w *World) slot(ctx context.Context, i int) {
+	r := dice(w.Plan.Seed, "slot", slotName(i))
+	rate := w.rate(r.IntN(4), r.Float64())
+	for gen := 1; ctx.Err() == nil; gen++ {
+		p := w.Spawn(fmt.Sprintf("%s.%d", slotName(i), gen), rate)
+		if w.mutation.clock != nil {
+			w.mutation.clock(i, p.clk)
+		}
+		p.rules(w.Plan.Intensity)
+		if i == 0 && w.Plan.Retention {
+			p.clk.stepWall(ahead) // who prunes finds everything old enough
+		}
+		go p.main(i)
+		select {
+		case <-p.over:
+		case <-p.died:
+		case <-ctx.Done():
+			p.quit()
+		}
+		_ = wait(ctx, about(r, w.Plan.TTL))
+	}
+}
+
+// rate draws the rate of a clock, often at one of the bounds.
+func (w *World) rate(kind int, x float64) float64 {
+	switch rho := w.Plan.Rho; kind {
+	case 0:
+		return 1 - rho
+	case 1:
+		return 1 + rho
+	case 2:
+		return 1
+	default:
+		return 1 + rho*(2*x-1)
+	}
+}
+
+// main is what a process does: it joins, lets its callers act, and leaves in
+// order, after a while or when it is told to.
+func (p *Proc) main(slot int) {
+	defer close(p.over)
+	a := p.actor("main")
+	for {
+		err := p.Open(p.ctx)
+		if err == nil {
+			break
+		}
+		a.blame(err)
+		if !p.Sleep(p.ctx, about(a.r, p.w.Plan.TTL/10)) {
+			return
+		}
+	}
+	p.w.trace.add(p.name, "joined")
+	var callers sync.WaitGroup
+	for i := range 1 + a.r.IntN(3) {
+		callers.Go(func() { p.actor(fmt.Sprint("caller", i)).live(p.ctx) })
+	}
+	if slot == 0 && !p.w.Plan.Calm {
+		callers.Go(func() { p.actor("operator").operate(p.ctx) })
+	}
+	p.Sleep(p.ctx, p.w.Plan.TTL+about(a.r, 5*p.w.Plan.TTL))
+	if chance(a.r, 0.5) {
+		p.quit()
+		callers.Wait()
+	}
+	p.leave()
+	p.quit()
+	callers.Wait()
+	p.w.trace.add(p.name, "left")
+}
+
+// leave closes the client and judges how long that takes (R14): at most until
+// work that does not stop is given up and an unconfirmed release too.
+func (p *Proc) leave() {
+	stops, began := p.gate.count(), time.Now()
+	err := p.Client.Close()
+	took := time.Since(began)
+	plan := p.w.Plan
+	most := plan.maxTTL() + max(plan.Release, 2*plan.maxTTL()*3/15, time.Second) + plan.TTL
+	if took > most && p.gate.count() == stops && !p.crashed.Load() {
+		p.w.oracle.failNow("R14", "%s took %v to close, want at most %v", p.name, took, most)
+	}
+	p.w.trace.add(p.name, "closed: %s", kind(err))
+}
+
+// look samples the world now and then, beside the events.
+func (w *World) look(ctx context.Context) {
+	r := dice(w.Plan.Seed, "look")
+	for wait(ctx, 1+about(r, w.Plan.TTL/20)) == nil {
+		w.oracle.sample()
+	}
+}
+
+// calm ends the faults. Some processes crash for good first, by the seed, and
+// leave behind what they had.
+func (w *World) calm() {
+	w.calmed.Store(true)
+	r := dice(w.Plan.Seed, "calm")
+	w.trace.add("world", "THE FAULTS END")
+	for _, p := range w.all() {
+		select {
+		case <-p.over:
+			continue
+		default:
+		}
+		if !w.Plan.Calm && chance(r, 0.4) {
+			p.Crash()
+		}
+		p.resume()
+		p.Network(faultstore.Up, 0)
+		p.Link.Clear()
+		p.Link.Add(w.Plan.Mutation.Rules...)
+	}
+}
+
+// settle waits until every process has ended that can, and judges how long that
+// takes (R14).
+func (w *World) settle(all *sync.WaitGroup) {
+	all.Wait()
+	deadline := time.After(12 * w.Plan.maxTTL())
+	for _, p := range w.all() {
+		select {
+		case <-p.over:
+		case <-p.died:
+		case <-deadline:
+			w.oracle.failNow("R14", "%s did not end although it was told to", p.name)
+		}
+	}
+}
+
+// inherit lets two fresh processes take every lease, and judges that they can
+// (R14), and what is then told of the past (R9).
+func (w *World) inherit() {
+	var wg sync.WaitGroup
+	for _, name := range []string{"heir1", "heir2"} {
+		p := w.Spawn(name, 1)
+		if err := p.Open(p.ctx); err != nil {
+			w.oracle.failNow("R14", "%v", err)
+			continue
+		}
+		for _, lease := range w.Plan.Names() {
+			wg.Go(func() { w.take(p, lease) })
+		}
+	}
+	wg.Wait()
+	if p := w.procNamed("heir1"); p.Client != nil {
+		for _, name := range w.Plan.Names() {
+			if h, err := p.Client.History(p.ctx, name); err == nil {
+				w.oracle.complete(h)
+			} else if !errors.Is(err, tenure.ErrNotFound) {
+				w.oracle.failNow("R9", "%s: no history after the faults ended: %v", name, err)
+			}
+		}
+	}
+}
+
+// take acquires a lease and releases it.
+func (w *World) take(p *Proc, name string) {
+	began, most := time.Now(), w.patience()
+	ctx, cancel := p.Within(p.ctx, 4*most)
+	defer cancel()
+	l, err := p.Client.Acquire(ctx, name)
+	if err != nil {
+		w.oracle.failNow("R14", "%s: stuck after the faults ended: %v", name, err)
+		return
+	}
+	h := p.Handed(l)
+	if took := time.Since(began); took > most {
+		w.oracle.failNow("R14", "%s: free only %v after the faults ended, want at most %v", name, took, most)
+	}
+	w.oracle.count("inherited")
+	h.Released(l.Release(p.ctx))
+}
+
+// patience is how long a lease may be out of reach after the faults ended: what
+// is on its way lands, then the longest TTL is observed, by the slowest clock.
+func (w *World) patience() time.Duration {
+	p := w.Plan
+	d := p.longest() + time.Duration(float64(p.maxTTL())*(1+p.Rho)/(1-p.Rho))
+	return d + p.TTL + 4*max(p.Poll, time.Second)
+}
