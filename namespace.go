@@ -49,6 +49,9 @@ func (c *Client) readSpace(ctx context.Context) (*lease.Namespace, store.Version
 // certainly new: leases without settings mean that something was lost.
 func (c *Client) openNamespace(ctx context.Context) error {
 	n, _, err := c.readSpace(ctx)
+	if c.lookOnly && errors.Is(err, store.ErrNotFound) {
+		n, err = &lease.Namespace{}, nil
+	}
 	for errors.Is(err, store.ErrNotFound) {
 		if n, err = c.createSpace(ctx); errors.Is(err, store.ErrExists) {
 			n, _, err = c.readSpace(ctx)
@@ -153,7 +156,8 @@ func (c *Client) retains() bool {
 	return c.space.RetentionMS != 0
 }
 
-// Settings reads the namespace's durable settings.
+// Settings reads the namespace's durable settings; ErrNotFound if it was never
+// made.
 func (c *Client) Settings(ctx context.Context) (Settings, error) {
 	n, _, err := c.readSpace(ctx)
 	if err != nil {

@@ -429,6 +429,29 @@ func TestNamespaceSettings(t *testing.T) {
 	})
 }
 
+// Whoever only looks makes nothing.
+//
+// SPEC LS15
+func TestWithoutCreate(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		look := w.join(WithoutCreate())
+		if s, err := look.Status(t.Context(), "job"); err != nil || s.State != Absent {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		_, err := look.Settings(t.Context())
+		wantErr(t, err, ErrNotFound)
+		_, err = look.TryAcquire(t.Context(), "job")
+		wantErr(t, err, ErrCorrupt)
+		for key := range w.st.List(t.Context(), "", "") {
+			t.Errorf("looking made %s", key)
+		}
+		w.acquire(w.join(), "job")
+		if s, err := look.Status(t.Context(), "job"); err != nil || s.State != Held {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	})
+}
+
 // A program meets a namespace or record of a newer level: it refuses and touches
 // nothing.
 //

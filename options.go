@@ -39,6 +39,7 @@ type config struct {
 	poll       time.Duration
 	release    time.Duration
 	probe      bool
+	lookOnly   bool
 	stateDir   string
 	retention  *time.Duration
 	storeClock bool
@@ -110,6 +111,11 @@ func WithReleaseLimit(d time.Duration) Option { return func(c *config) { c.relea
 // WithoutProbe skips the check of the store's guarantees when it is opened
 // (ST10). Use it only for a store that something else has probed.
 func WithoutProbe() Option { return func(c *config) { c.probe = false } }
+
+// WithoutCreate is for clients that only look: the store is not probed, and a
+// namespace that does not exist is not made but reads as empty. Acquiring in it
+// is ErrCorrupt, since its settings are missing.
+func WithoutCreate() Option { return func(c *config) { c.lookOnly, c.probe = true, false } }
 
 // WithStateDir keeps observations, remembered tokens and probe verdicts in a
 // private folder on a local disk, so that a short command profits from an

@@ -66,7 +66,8 @@ func (a *app) run(root *cobra.Command, args []string) int {
 }
 
 // action wraps the body of a sub-command: it gets a context that ends by signal
-// or by --timeout, where the command has that flag.
+// or by --timeout, where the command has that flag. A command that runs another
+// program does without it: package proc wants the signals for itself.
 func (a *app) action(f func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		a.begun = true

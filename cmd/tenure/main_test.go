@@ -125,7 +125,8 @@ func scriptScrub(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }
 
-// scriptAwait waits until a background command has written to a file.
+// scriptAwait waits until a background command, another process, has written to
+// a file. It polls, for 20 s at most.
 func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await FILE")

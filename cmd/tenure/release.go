@@ -18,7 +18,7 @@ func newReleaseCmd(a *app) *cobra.Command {
 next acquire is then at once. Anything else is left alone, with exit code 76.
 
 In a command that runs under a lease NAME, token and owner are its own by
-default. Whoever else holds it in this process tree loses it: what runs under
+default. A holder that still works under it loses it: what runs under
 ` + "`tenure run`" + ` is ended. To end the tenure of a holder that is gone, see
 ` + "`tenure steal`" + `.`,
 		Example: `  tenure release

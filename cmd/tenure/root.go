@@ -48,7 +48,7 @@ func addCommands(root *cobra.Command, a *app) {
 		}
 	}
 	add(groupLook, newStatusCmd(a), newLsCmd(a), newWatchCmd(a), newHistoryCmd(a), newCheckCmd(a))
-	add(groupAct, newReleaseCmd(a), newStealCmd(a), newJumpCmd(a), newGuardCmd(a))
+	add(groupAct, newRunCmd(a), newReleaseCmd(a), newStealCmd(a), newJumpCmd(a), newGuardCmd(a))
 	add(groupStore, newStoreCmd(a), newDoctorCmd(a), newDemoCmd(a), newVersionCmd(a))
 }
 

@@ -41,14 +41,14 @@ func TestMain(m *testing.M) {
 // children are other processes that use the guard of path under token. Each
 // says on its standard output what it has reached.
 var children = map[string]func(path string, token uint64) error{
-	"write":        childWrite,
-	"count":        childCount,
-	"stop-before":  childStopBefore,
-	"stop-between": childStopBetween,
-	"hold":         childHold,
-	"stubborn":     childStubborn,
-	"inherit":      childInherit,
-	"sleep":        func(string, uint64) error { return untilInputEnds() },
+	"write":         childWrite,
+	"count":         childCount,
+	"pause-before":  childPauseBefore,
+	"pause-between": childPauseBetween,
+	"hold":          childHold,
+	"stubborn":      childStubborn,
+	"inherit":       childInherit,
+	"sleep":         func(string, uint64) error { return untilInputEnds() },
 }
 
 // child is a running child.
@@ -106,9 +106,12 @@ func (c *child) says(want string) {
 	}
 }
 
-// stopped waits until the child has stopped.
-func (c *child) stopped() {
+// stop stops the child and returns when it has stopped.
+func (c *child) stop() {
 	c.t.Helper()
+	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		c.t.Fatal(err)
+	}
 	eventually(c.t, "the child to be stopped", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
 		_, after, _ := strings.Cut(string(stat), ") ")
@@ -120,6 +123,14 @@ func (c *child) stopped() {
 func (c *child) resume() {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// next lets a child that waits for a line take its next step.
+func (c *child) next() {
+	c.t.Helper()
+	if _, err := fmt.Fprintln(c.stdin); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -145,12 +156,6 @@ func eventually(t testing.TB, what string, ok func() bool) {
 func untilInputEnds() error {
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
-}
-
-func stopSelf() {
-	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
-		panic(err)
-	}
 }
 
 // outcome says how a guarded step ended.
@@ -187,36 +192,34 @@ func childCount(path string, token uint64) error {
 	}
 }
 
-// childStopBefore stops itself in a write, after it got inside and before the
-// check. childStopBetween stops itself between the check and the write.
-func childStopBefore(path string, token uint64) error {
-	return writeTwice(path, token, func(g *Guard) { g.beforeCheck = onceStop() })
+// childPauseBefore pauses in a write, after it got inside and before the check.
+// childPauseBetween pauses between the check and the write.
+func childPauseBefore(path string, token uint64) error {
+	return writeTwice(path, token, func(g *Guard, pause func()) { g.beforeCheck = pause })
 }
 
-func childStopBetween(path string, token uint64) error {
-	return writeTwice(path, token, func(g *Guard) { g.afterCheck = onceStop() })
+func childPauseBetween(path string, token uint64) error {
+	return writeTwice(path, token, func(g *Guard, pause func()) { g.afterCheck = pause })
 }
 
-func onceStop() func() {
-	stopped := false
-	return func() {
-		if !stopped {
-			stopped = true
-			stopSelf()
-		}
-	}
-}
-
-// writeTwice says how two writes ended, the second of which begins when a line
-// comes in.
-func writeTwice(path string, token uint64, set func(*Guard)) error {
+// writeTwice says how two writes ended. In the first it says where it is and
+// goes on when a line comes in; the second begins with another line.
+func writeTwice(path string, token uint64, set func(g *Guard, pause func())) error {
 	g, err := Open(path, "prod", "report")
 	if err != nil {
 		return err
 	}
-	set(g)
-	outcome(g.Write(context.Background(), token, dataOf(token)))
-	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+	in := bufio.NewReader(os.Stdin)
+	paused := false
+	set(g, func() {
+		if !paused {
+			paused = true
+			fmt.Println("inside")
+			_, err = in.ReadString('\n')
+		}
+	})
+	outcome(errors.Join(g.Write(context.Background(), token, dataOf(token)), err))
+	if _, err := in.ReadString('\n'); err != nil {
 		return err
 	}
 	outcome(g.Write(context.Background(), token, dataOf(token)))

@@ -5,7 +5,6 @@ package fileguard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -21,11 +20,25 @@ import (
 
 const fencedSeven = "fenced: token 7 of prod/report is refused, 8 was seen: this holder was superseded"
 
-// limited is a context for something that is expected to be kept waiting.
-func limited(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	t.Cleanup(cancel)
-	return ctx
+// keptOut tries to get in under a token, waits until the mark is at least seen,
+// and gives up then: the error says who was inside.
+func keptOut(t *testing.T, g *Guard, token, seen uint64, try func(ctx context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	tried := make(chan error, 1)
+	go func() { tried <- try(ctx) }()
+	eventually(t, "the mark to be lifted", func() bool {
+		h, err := g.Highest()
+		return err == nil && h >= seen
+	})
+	select {
+	case err := <-tried:
+		t.Fatalf("token %d was not kept out: %v", token, err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	cancel()
+	return <-tried
 }
 
 // A guard that was killed and starts again still refuses.
@@ -56,10 +69,11 @@ func TestZombieStoppedBetweenCheckAndWrite(t *testing.T) {
 	if err := g.Write(t.Context(), 6, dataOf(6)); err != nil {
 		t.Fatal(err)
 	}
-	seven := start(t, "stop-between", path, 7)
-	seven.stopped()
+	seven := start(t, "pause-between", path, 7)
+	seven.says("inside")
+	seven.stop()
 
-	err := g.Raise(limited(t), 8)
+	err := keptOut(t, g, 8, 7, func(ctx context.Context) error { return g.Raise(ctx, 8) })
 	if store.KindOf(err) != store.ErrUnavailable || !strings.Contains(err.Error(), "stopped") {
 		t.Fatalf("Raise while 7 is stopped inside the lock: %v", err)
 	}
@@ -68,14 +82,13 @@ func TestZombieStoppedBetweenCheckAndWrite(t *testing.T) {
 	raised := make(chan error, 1)
 	go func() { raised <- g.Raise(t.Context(), 8) }()
 	seven.resume()
+	seven.next()
 	seven.says("done") // it was admitted before 8 was seen
 	if err := <-raised; err != nil {
 		t.Fatal(err)
 	}
 	wantData(t, path, 7) // the first read of the new holder
-	if _, err := fmt.Fprintln(seven.stdin); err != nil {
-		t.Fatal(err)
-	}
+	seven.next()
 	seven.says(fencedSeven)
 	wantData(t, path, 7)
 	if err := g.Write(t.Context(), 8, dataOf(8)); err != nil {
@@ -92,9 +105,10 @@ func TestZombieStoppedBetweenCheckAndWrite(t *testing.T) {
 func TestZombieStoppedBeforeCheck(t *testing.T) {
 	t.Parallel()
 	path, g := newGuard(t)
-	seven := start(t, "stop-before", path, 7)
-	seven.stopped()
-	err := g.Raise(limited(t), 8)
+	seven := start(t, "pause-before", path, 7)
+	seven.says("inside")
+	seven.stop()
+	err := keptOut(t, g, 8, 8, func(ctx context.Context) error { return g.Raise(ctx, 8) })
 	var busy *BusyError
 	if !errors.As(err, &busy) || busy.Holder.Token != 7 || busy.Holder.PID != seven.cmd.Process.Pid || !busy.Holder.Running() {
 		t.Fatalf("Raise while 7 is stopped inside: %v", err)
@@ -103,6 +117,7 @@ func TestZombieStoppedBeforeCheck(t *testing.T) {
 		t.Errorf("the mark is %d (%v), want 8 in spite of the failed raise", h, err)
 	}
 	seven.resume()
+	seven.next()
 	seven.says(fencedSeven)
 	if err := g.Raise(t.Context(), 8); err != nil {
 		t.Fatal(err)
@@ -181,9 +196,12 @@ func TestStubbornHolderIsNamed(t *testing.T) {
 	path, g := newGuard(t)
 	seven := start(t, "stubborn", path, 7)
 	seven.says("holding")
-	_, err := g.Hold(limited(t), 8)
+	err := keptOut(t, g, 8, 8, func(ctx context.Context) error {
+		_, err := g.Hold(ctx, 8)
+		return err
+	})
 	var busy *BusyError
-	if !errors.As(err, &busy) || store.KindOf(err) != store.ErrUnavailable || !errors.Is(err, context.DeadlineExceeded) {
+	if !errors.As(err, &busy) || store.KindOf(err) != store.ErrUnavailable || !errors.Is(err, context.Canceled) {
 		t.Fatalf("Hold beside a stubborn holder: %v", err)
 	}
 	if busy.Holder.PID != seven.cmd.Process.Pid || busy.Holder.Token != 7 || !busy.Holder.Running() {
@@ -220,7 +238,8 @@ func TestInheritedLockOutlivesItsHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	var busy *BusyError
-	if err := g.Raise(limited(t), 8); !errors.As(err, &busy) || busy.Holder.Token != 7 || busy.Holder.Running() {
+	err = keptOut(t, g, 8, 8, func(ctx context.Context) error { return g.Raise(ctx, 8) })
+	if !errors.As(err, &busy) || busy.Holder.Token != 7 || busy.Holder.Running() {
 		t.Fatalf("Raise while a command of 7 lives on: %v", err)
 	}
 	if err := g.Write(t.Context(), 7, nil); !errors.Is(err, guard.ErrFenced) {

@@ -27,6 +27,9 @@ type ender struct {
 	signal func(process, unix.Signal) error
 	// reaper waits for what has died below us; nil if nobody does.
 	reaper *reaper
+	// woken is poked when a child has died: then it is worth a look. Without it
+	// the ender looks every now and then.
+	woken <-chan struct{}
 	// childless reports that the kernel vouches for an empty tree; may be nil.
 	childless func() bool
 }
@@ -52,18 +55,32 @@ func (e *ender) run() []Survivor {
 		return nil
 	}
 	e.terminate()
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		began := e.clk.Boot()
-		if e.gone() {
-			return nil
-		}
-		now := e.clk.Boot()
-		left := e.killAt() - now
+	for pause := time.Millisecond; ; pause *= 2 {
+		left := e.killAt() - e.clk.Boot()
 		if left <= 0 {
 			return e.destroy()
 		}
-		// A large process table must not keep a processor busy.
-		clock.Sleep(e.clk, min(max(pause, 4*(now-began)), left), nil)
+		e.rest(min(pause, left))
+		if e.gone() {
+			return nil
+		}
+	}
+}
+
+// rest waits until it is worth a look at the tree again, for pause or a little
+// longer. Looks cost time that the tree needs to end: fewer are enough where a
+// death wakes us.
+func (e *ender) rest(pause time.Duration) {
+	longest := 20 * time.Millisecond
+	if e.woken != nil {
+		longest = 100 * time.Millisecond
+	}
+	rung := make(chan struct{})
+	t := e.clk.AfterFunc(min(pause, longest), func() { close(rung) })
+	defer t.Stop()
+	select {
+	case <-rung:
+	case <-e.woken:
 	}
 }
 
@@ -81,55 +98,36 @@ func (e *ender) terminate() {
 	}
 }
 
-// destroy kills the tree. A tree that goes on forking is frozen first: a stopped
-// process forks no more, so after some looks no new one appears.
+// destroy kills the tree, again and again until nothing is left: what was started
+// while a look was taken is met by the next one. A process with a KILL pending
+// starts nothing any more, and parents are killed before their children, so that
+// none replaces a child that was killed.
 func (e *ender) destroy() []Survivor {
 	limit := e.clk.Boot() + killBound
-	frozen := map[procID]bool{}
-	pause := time.Millisecond
-	for round := 1; ; round++ {
+	met := map[procID]bool{}
+	for pause := time.Millisecond; ; pause *= 2 {
 		if e.group != nil {
 			_ = e.group.kill()
 		}
 		t, err := e.tree()
-		fresh := e.freeze(t.living, frozen)
-		var refused map[procID]error
-		if !fresh || round%8 == 0 {
-			refused = e.kill(t.living)
+		refused := map[procID]error{}
+		for _, p := range t.living {
+			if !met[p.id()] {
+				met[p.id()] = true
+				pause = time.Millisecond
+			}
+			if err := e.signal(p, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				refused[p.id()] = err
+			}
 		}
+		e.rest(pause) // those that die need a processor more than we do
 		if err == nil && e.gone() {
 			return nil
 		}
 		if e.clk.Boot() >= limit {
 			return survivors(t, err, refused)
 		}
-		if !fresh {
-			clock.Sleep(e.clk, pause, nil)
-			pause = min(2*pause, 20*time.Millisecond)
-		}
 	}
-}
-
-// freeze stops what is not in frozen yet and reports whether there was any.
-func (e *ender) freeze(living []process, frozen map[procID]bool) bool {
-	fresh := false
-	for _, p := range living {
-		if !frozen[p.id()] {
-			frozen[p.id()], fresh = true, true
-			_ = e.signal(p, unix.SIGSTOP)
-		}
-	}
-	return fresh
-}
-
-func (e *ender) kill(living []process) map[procID]error {
-	refused := map[procID]error{}
-	for _, p := range living {
-		if err := e.signal(p, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			refused[p.id()] = err
-		}
-	}
-	return refused
 }
 
 // gone reports whether nothing of the tree is left that could act.

@@ -16,18 +16,28 @@ import (
 type reaper struct {
 	mu   sync.Mutex
 	reap func()
+	poke chan struct{} // tells an ender that something died
 }
+
+func newReaper(reap func()) *reaper { return &reaper{reap: reap, poke: make(chan struct{}, 1)} }
 
 func (r *reaper) run() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reap()
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
 }
 
 // reap waits for the children that the kernel gave to us because their own
 // parents died. Children that other parts of this process started (a helper for
 // credentials, say) are waited for by those.
 func (r *run) reap() {
+	if nothingDied() {
+		return
+	}
 	table, err := processTable()
 	if err != nil {
 		return

@@ -29,7 +29,7 @@ type run struct {
 	events <-chan childEvent // closed once the command has been waited for
 	status syscall.WaitStatus
 	died   chan os.Signal // SIGCHLD
-	reaper reaper
+	reaper *reaper
 
 	kin    kin
 	others map[procID]bool // children that are none of the command's
@@ -51,7 +51,7 @@ type run struct {
 // The hold must go on being renewed until Run returns.
 func (s *Supervisor) Run(cmd Command, hold Hold) Result {
 	r := &run{s: s, cmd: cmd, hold: hold, inbox: make(chan message, 64), died: make(chan os.Signal, 1)}
-	r.reaper.reap = r.reap
+	r.reaper = newReaper(r.reap)
 	r.limit.Store(int64(forever))
 	s.mu.Lock()
 	s.run = r

@@ -114,6 +114,8 @@ func becomeSubreaper() error { return nil }
 
 func childless() bool { return false }
 
+func nothingDied() bool { return false }
+
 func platformCheck() error { return nil }
 
 func bootID() string {

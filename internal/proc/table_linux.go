@@ -151,6 +151,13 @@ func childless() bool {
 	return errors.Is(err, unix.ECHILD)
 }
 
+// nothingDied reports whether no child of this process waits to be waited for.
+func nothingDied() bool {
+	var info unix.Siginfo
+	err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return err != nil || info.Signo == 0
+}
+
 var bootID = sync.OnceValue(func() string {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

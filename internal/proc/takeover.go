@@ -64,7 +64,7 @@ func (w *wrapper) endTree(dead bool) []Survivor {
 	}
 	killAt := min(limit, w.times.kill(w.deadline))
 	e := &ender{
-		clk: w.opt.Clock, tree: w.look, group: groupOf(w.starting.Group), reaper: &w.reaper,
+		clk: w.opt.Clock, tree: w.look, group: groupOf(w.starting.Group), reaper: w.reaper,
 		killAt: func() time.Duration { return killAt },
 	}
 	return e.run()
@@ -83,7 +83,7 @@ func (w *wrapper) awaitSupervisor(limit time.Duration) {
 // has come to this process by now, and goes too.
 func (w *wrapper) clearUp(gone bool) {
 	if gone {
-		e := &ender{clk: w.opt.Clock, tree: w.look, reaper: &w.reaper, killAt: func() time.Duration { return 0 }}
+		e := &ender{clk: w.opt.Clock, tree: w.look, reaper: w.reaper, killAt: func() time.Duration { return 0 }}
 		_ = e.run()
 		if g := groupOf(w.starting.Group); g != nil {
 			g.remove(w.opt.Clock)

@@ -410,6 +410,15 @@ func TestShellInside(t *testing.T) {
 	sh.write("\x1a")
 	sh.expect("Stopped", 1)
 	sh.do("kill -9 %1")
+	eventually(t, "the inner job is gone", func() bool {
+		for _, p := range sh.job.left() {
+			if line, _ := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/cmdline"); string(line) == "sleep\x0062\x00" {
+				return false
+			}
+		}
+		return true
+	})
+	sh.do("true")
 	sh.do("suspend")
 	sh.expect("Stopped", 2)
 	sh.do("echo outer")

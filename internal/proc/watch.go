@@ -122,7 +122,7 @@ func (r *run) begin(why End, grace time.Duration) {
 	}
 	r.res.End = why
 	r.ending = make(chan []Survivor, 1)
-	e := &ender{clk: r.s.opt.Clock, tree: r.look, group: r.s.group, killAt: r.killAt, reaper: &r.reaper, childless: childless}
+	e := &ender{clk: r.s.opt.Clock, tree: r.look, group: r.s.group, killAt: r.killAt, reaper: r.reaper, woken: r.reaper.poke, childless: childless}
 	go func() { r.ending <- e.run() }()
 }
 

@@ -29,7 +29,7 @@ type wrapper struct {
 	supervisor int
 	command    int          // 0 before it is started
 	inbox      chan message // closed when the supervisor's end of the link is
-	reaper     reaper
+	reaper     *reaper
 	left       atomic.Bool // the supervisor has been waited for
 
 	backlog  []message
@@ -49,7 +49,7 @@ func wrap(o Options, inherited []int, ignored map[unix.Signal]bool) (Report, err
 	if err := becomeSubreaper(); err != nil {
 		return Report{}, err
 	}
-	w.reaper.reap = w.reap
+	w.reaper = newReaper(w.reap)
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
 	w.sig = catchSignals(o.Clock, ignored)

@@ -172,7 +172,7 @@ func (a *actor) watch(ctx context.Context) error {
 			continue
 		}
 		a.w.trace.add(a.p.name, "%s: sees token %d %s", name, c.Tenure.Token, c.State)
-		if last.Name != "" && !follows(last, c) && !a.p.misled() && !a.p.Crashed() {
+		if last.Name != "" && !follows(last, c) && !a.p.misled() && !a.p.Crashed() && !a.w.oracle.forgot(name) {
 			a.w.oracle.failNow("R15", "%s: %s was told %s of token %d after %s of token %d, %d missed", name, a.p.name, c.State, c.Tenure.Token, last.State, last.Tenure.Token, c.Missed)
 		}
 		last = c

@@ -24,6 +24,7 @@ type simClock struct {
 	from      time.Duration // own time at which the present suspend began
 	suspended bool
 	step      time.Duration // of the wall clock
+	timers    int           // on the boot clock, ever
 
 	// What no clock may do, for mutations.
 	jump time.Duration // of all three clocks
@@ -112,9 +113,14 @@ func (c *simClock) AfterFunc(d time.Duration, f func()) tenure.ClockTimer {
 	return c.start(&timer{c: c, now: c.running, at: c.running() + max(d, 0), f: f})
 }
 
-// AfterBoot calls f when Boot reaches at.
+// AfterBoot calls f when Boot reaches at, or some microseconds later: two timers
+// for one instant come one after the other, in the order in which they were set.
 func (c *simClock) AfterBoot(at time.Duration, f func()) tenure.ClockTimer {
-	return c.start(&timer{c: c, now: c.Boot, at: at + c.late, f: f})
+	c.mu.Lock()
+	c.timers++
+	after := time.Duration(c.timers%16) * time.Microsecond
+	c.mu.Unlock()
+	return c.start(&timer{c: c, now: c.Boot, at: at + after + c.late, f: f})
 }
 
 func (c *simClock) start(t *timer) *timer {

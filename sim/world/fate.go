@@ -25,17 +25,7 @@ func (f fate) rage(ctx context.Context) {
 
 // victim is some process that is alive.
 func (f fate) victim() *Proc {
-	var alive []*Proc
-	for _, p := range f.w.all() {
-		select {
-		case <-p.over:
-			continue
-		default:
-		}
-		if !p.crashed.Load() {
-			alive = append(alive, p)
-		}
-	}
+	alive := f.w.alive()
 	if len(alive) == 0 {
 		return nil
 	}

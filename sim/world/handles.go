@@ -1,12 +1,14 @@
 package world
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/store"
 )
 
 // Handle is a lease that was handed out.
@@ -132,7 +134,8 @@ func kind(err error) string {
 	for _, k := range []error{
 		tenure.ErrOverlap, tenure.ErrUnconfirmed, tenure.ErrHeld, tenure.ErrExpired, tenure.ErrLost, tenure.ErrReleased, tenure.ErrShutdown,
 		tenure.ErrNotCurrent, tenure.ErrRegressed, tenure.ErrClosed, tenure.ErrUnknown, tenure.ErrConflict, tenure.ErrUnavailable,
-		tenure.ErrNotFound, tenure.ErrCorrupt, tenure.ErrDenied, tenure.ErrNewer, tenure.ErrInvalid,
+		store.ErrExists, tenure.ErrNotFound, tenure.ErrCorrupt, tenure.ErrDenied, tenure.ErrNewer, tenure.ErrInvalid,
+		context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, k) {
 			return k.Error()

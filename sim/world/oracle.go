@@ -70,7 +70,7 @@ type leaseState struct {
 	tenures []*tenancy    // every one that the record ever showed
 	handles []*Handle     // that were handed out and may still be live
 	handed  uint64        // the highest token handed out
-	pruned  bool
+	pruned  bool // something of its past was removed
 	runs    []*run
 	guard   guard
 }
@@ -298,6 +298,9 @@ func (o *oracle) spaceEffect(e effect) {
 func (o *oracle) archiveEffect(e effect) {
 	if e.op == faultstore.OpDeleteIf {
 		o.stats["archives pruned"]++
+		for name, ls := range o.byName {
+			ls.pruned = ls.pruned || strings.HasPrefix(e.key, store.Key(Namespace, "hist", name)+"/")
+		}
 		return
 	}
 	a, err := lease.DecodeAnyArchive(e.key, e.body)
@@ -314,6 +317,13 @@ func (o *oracle) archiveEffect(e effect) {
 	}
 	o.stats["archives"]++
 	o.w.trace.add(who(e.from), "%s archived up to token %d", a.Resource, a.Tenures[len(a.Tenures)-1].Token)
+}
+
+// forgot reports whether something of a lease's past was removed.
+func (o *oracle) forgot(name string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.byName[name].pruned
 }
 
 // tenancy is the tenure of owner, nil if the record never showed it.

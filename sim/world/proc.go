@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,27 @@ type Proc struct {
 	over    chan struct{} // closed when its main function returned
 	crashed atomic.Bool
 	frozen  atomic.Bool // its link once showed an old state for ever
+
+	mu    sync.Mutex
+	since time.Time // of the calls counted
+	calls int
+}
+
+// busiest is how many calls of one process in one TTL are too many (R16).
+const busiest = 1000
+
+// toll counts a call, and ends a process that makes far too many: a loop without
+// a pause would go on for ever in virtual time.
+func (p *Proc) toll(e faultstore.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if time.Since(p.since) > p.w.Plan.TTL {
+		p.since, p.calls = time.Now(), 0
+	}
+	if p.calls++; p.calls == busiest {
+		p.w.oracle.failNow("R16", "%s made %d calls within %v, the last a %s of %s", p.name, p.calls, time.Since(p.since), e.Op, short(e.Key))
+		p.Crash()
+	}
 }
 
 // Spawn makes a process that has no client yet, with a clock that runs rate
@@ -61,8 +83,11 @@ func (p *Proc) Slot() string { slot, _, _ := strings.Cut(p.name, "."); return sl
 // traced stands at both ends of every call: it keeps a stopped process from
 // going on, and notes what went wrong.
 func (p *Proc) traced(e faultstore.Event) {
+	if !e.Late && !e.Done {
+		p.toll(e)
+	}
 	if !e.Late {
-		p.gate.pass(hash(string(e.Op), e.Key, string(e.Version)))
+		p.gate.pass(mix(hash(string(e.Op), e.Key, string(e.Version)), uint64(e.Seq)))
 	}
 	switch {
 	case !e.Done || e.Err == nil && len(e.Faults) == 0 || errors.Is(e.Err, context.Canceled):

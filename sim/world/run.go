@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -36,9 +37,9 @@ func Run(p Plan) Verdict {
 	case <-time.After(p.Length):
 	case <-w.alarmed: // the first violation is the one to look at
 	}
-	w.calm()
-	stop()
+	stop() // no more blows, no more processes
 	others.Wait()
+	w.calm()
 	w.settle(&all)
 	w.inherit()
 	return w.Verdict()
@@ -63,8 +64,7 @@ func (w *World) slot(ctx context.Context, i int) {
 		select {
 		case <-p.over:
 		case <-p.died:
-		case <-ctx.Done():
-			p.quit()
+		case <-ctx.Done(): // calm or settle sees to it
 		}
 		_ = wait(ctx, about(r, w.Plan.TTL))
 	}
@@ -141,31 +141,37 @@ func (w *World) look(ctx context.Context) {
 }
 
 // calm ends the faults. Some processes crash for good first, by the seed, and
-// leave behind what they had.
+// leave behind what they had; the others are told to end. It takes a little
+// time, so that no two things happen at once.
 func (w *World) calm() {
 	w.calmed.Store(true)
 	r := dice(w.Plan.Seed, "calm")
 	w.trace.add("world", "THE FAULTS END")
-	for _, p := range w.all() {
-		select {
-		case <-p.over:
-			continue
-		default:
-		}
+	for _, p := range w.alive() {
 		if !w.Plan.Calm && chance(r, 0.4) {
 			p.Crash()
 		}
+		w.tick(r)
 		p.resume()
 		p.Network(faultstore.Up, 0)
 		p.Link.Clear()
 		p.Link.Add(w.Plan.Mutation.Rules...)
 	}
+	for _, p := range w.alive() {
+		w.tick(r)
+		p.quit()
+	}
 }
+
+func (w *World) tick(r *rand.Rand) { time.Sleep(1 + between(r, 0, w.Plan.TTL/50)) }
 
 // settle waits until every process has ended that can, and judges how long that
 // takes (R14).
 func (w *World) settle(all *sync.WaitGroup) {
 	all.Wait()
+	for _, p := range w.alive() {
+		p.quit() // spawned while calm came
+	}
 	deadline := time.After(12 * w.Plan.maxTTL())
 	for _, p := range w.all() {
 		select {
@@ -183,7 +189,7 @@ func (w *World) inherit() {
 	var wg sync.WaitGroup
 	for _, name := range []string{"heir1", "heir2"} {
 		p := w.Spawn(name, 1)
-		if err := p.Open(p.ctx); err != nil {
+		if err := again(func() error { return p.Open(p.ctx) }); err != nil {
 			w.oracle.failNow("R14", "%v", err)
 			continue
 		}
@@ -194,12 +200,32 @@ func (w *World) inherit() {
 	wg.Wait()
 	if p := w.procNamed("heir1"); p.Client != nil {
 		for _, name := range w.Plan.Names() {
-			if h, err := p.Client.History(p.ctx, name); err == nil {
-				w.oracle.complete(h)
-			} else if !errors.Is(err, tenure.ErrNotFound) {
-				w.oracle.failNow("R9", "%s: no history after the faults ended: %v", name, err)
-			}
+			w.remember(p, name)
 		}
+	}
+}
+
+// again calls f up to five times: one slow answer is no reason to complain.
+func again(f func() error) (err error) {
+	for range 5 {
+		if err = f(); !errors.Is(err, tenure.ErrUnavailable) {
+			break
+		}
+	}
+	return err
+}
+
+// remember reads a lease's past and judges it.
+func (w *World) remember(p *Proc, name string) {
+	err := again(func() error {
+		h, err := p.Client.History(p.ctx, name)
+		if err == nil {
+			w.oracle.complete(h)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, tenure.ErrNotFound) {
+		w.oracle.failNow("R9", "%s: no history after the faults ended: %v", name, err)
 	}
 }
 

@@ -3,7 +3,6 @@ package world
 import (
 	"context"
 	"iter"
-	"sync"
 	"time"
 
 	"github.com/tenure-project/tenure/store"
@@ -18,27 +17,6 @@ type wire struct {
 	w   *World
 	p   *Proc
 	mem *memstore.Store
-
-	mu    sync.Mutex
-	since time.Time // of the requests counted
-	calls int
-}
-
-// busiest is how many requests of one process in one TTL are too many (R16).
-const busiest = 1000
-
-// toll counts a request, and ends a process that sends far too many: a loop
-// without a pause would go on for ever in virtual time.
-func (x *wire) toll(op faultstore.Op, key string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if time.Since(x.since) > x.w.Plan.TTL {
-		x.since, x.calls = time.Now(), 0
-	}
-	if x.calls++; x.calls == busiest {
-		x.w.oracle.failNow("R16", "%s sent %d requests within %v, the last a %s of %s", x.p.name, x.calls, time.Since(x.since), op, short(key))
-		x.p.Crash()
-	}
 }
 
 var (
@@ -60,7 +38,6 @@ func (x *wire) Info() store.Info {
 
 // latency is how long a request and its answer take. One in fifty is slow.
 func (x *wire) latency(op faultstore.Op, key string, v store.Version) (out, back time.Duration) {
-	x.toll(op, key)
 	h := mix(x.p.seed^now(), hash(string(op), key, string(v)))
 	most := uint64(x.w.Plan.Latency)
 	if h%50 == 0 {
@@ -164,10 +141,11 @@ func (x *wire) List(ctx context.Context, prefix, after string) iter.Seq2[string,
 			keys []string
 			err  error
 		}
+		began := now()
 		if err := x.carry(ctx, faultstore.OpList, prefix, "", func() { a.keys, a.err = x.w.place.list(context.Background(), x.mem, prefix, after) }); err != nil {
 			a.keys, a.err = nil, x.unanswered(store.ErrUnavailable, faultstore.OpList, prefix, err)
 		}
-		x.p.gate.pass(hash("list", prefix))
+		x.p.gate.pass(began)
 		listOf(a.keys, a.err)(yield)
 	}
 }

@@ -3,6 +3,7 @@ package world
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,6 +66,21 @@ func (w *World) all() []*Proc {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.procs[:len(w.procs):len(w.procs)]
+}
+
+// alive are the processes that run or are merely stopped, by name: their order
+// must not depend on who was spawned first at one instant.
+func (w *World) alive() []*Proc {
+	alive := slices.DeleteFunc(slices.Clone(w.all()), func(p *Proc) bool {
+		select {
+		case <-p.over:
+			return true
+		default:
+			return p.crashed.Load()
+		}
+	})
+	slices.SortFunc(alive, func(a, b *Proc) int { return strings.Compare(a.name, b.name) })
+	return alive
 }
 
 // End lets everything end that is left, after the last check. Nothing that

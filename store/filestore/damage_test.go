@@ -176,7 +176,10 @@ func TestForeignDirectoryInADeletedRecord(t *testing.T) {
 // SPEC ST5
 func TestDeletedNamesGiveTheirInodesBack(t *testing.T) {
 	t.Parallel()
-	const names = 5000
+	names := 5000
+	if raceEnabled {
+		names = 1000
+	}
 	s := opened(t, quick(t), hasty)
 	create(t, s, "ns/lease/stays", "x")
 	create(t, s, "ns/history/stays/1", "x")

@@ -14,8 +14,9 @@ import (
 	"github.com/tenure-project/tenure/store"
 )
 
-// listPage is how many keys a listing looks up before it hands them out.
-const listPage = 256
+// A listing looks up firstPage keys before it hands any out, then four times as
+// many each time, up to maxPage: many callers want only a few.
+const firstPage, maxPage = 8, 512
 
 // List yields the keys that start with prefix and are greater than after, in
 // byte order (ST6). It holds the names of one directory per level in memory, and
@@ -24,7 +25,7 @@ const listPage = 256
 // store; a damaged record is listed, and Get says what is wrong with it.
 func (s *Store) List(ctx context.Context, prefix, after string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		w := &walk{s: s, prefix: prefix, after: after}
+		w := &walk{s: s, prefix: prefix, after: after, size: firstPage}
 		for {
 			page, err := perform(ctx, s, "list", "", w.next)
 			if err != nil {
@@ -49,6 +50,7 @@ type walk struct {
 	s             *Store
 	prefix, after string
 	started       bool
+	size          int
 	todo          []string
 }
 
@@ -64,7 +66,7 @@ func (w *walk) next(c *call) ([]string, error) {
 		}
 	}
 	var page []string
-	for len(w.todo) > 0 && len(page) < listPage {
+	for len(w.todo) > 0 && len(page) < w.size {
 		if !c.abandoned().IsZero() {
 			return nil, errAbandoned
 		}
@@ -84,6 +86,7 @@ func (w *walk) next(c *call) ([]string, error) {
 			page = append(page, entry)
 		}
 	}
+	w.size = min(4*w.size, maxPage)
 	return page, nil
 }
 

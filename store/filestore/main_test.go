@@ -27,12 +27,15 @@ func TestMain(m *testing.M) {
 // limit is how long a test waits for what should happen at once.
 const limit = 20 * time.Second
 
-// quick is a directory on a file system in memory, if there is one, for tests
-// that make many files and have no use for a disk.
+// diskVariable, if set, makes all tests use the disk of the temporary directory.
+const diskVariable = "TENURE_FILESTORE_ON_DISK"
+
+// quick is a path for a store on a file system in memory, if there is one, so
+// that the tests do not wait for a disk.
 func quick(t testing.TB) string {
 	t.Helper()
 	const memory = "/dev/shm"
-	if info, err := os.Stat(memory); err != nil || !info.IsDir() {
+	if info, err := os.Stat(memory); err != nil || !info.IsDir() || os.Getenv(diskVariable) != "" {
 		return filepath.Join(t.TempDir(), "store")
 	}
 	dir, err := os.MkdirTemp(memory, "filestore-test-")

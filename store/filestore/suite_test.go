@@ -3,7 +3,6 @@
 package filestore
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/tenure-project/tenure/store"
@@ -12,17 +11,17 @@ import (
 
 // harness is a store per test, and a peer that shares nothing but the
 // directory: locks, watches and descriptors are the peer's own.
-func harness() storetest.Harness {
+func harness(opts ...Option) storetest.Harness {
 	open := func(t testing.TB, path string) store.Store {
 		t.Helper()
-		s, err := Open(path)
+		s, err := Open(path, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
 	return storetest.Harness{
-		Open: func(t testing.TB) store.Store { return open(t, filepath.Join(t.TempDir(), "store")) },
+		Open: func(t testing.TB) store.Store { return open(t, quick(t)) },
 		Peer: func(t testing.TB, s store.Store) store.Store { return open(t, s.(*Store).root) },
 	}
 }
@@ -30,4 +29,10 @@ func harness() storetest.Harness {
 func TestSuite(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, harness())
+}
+
+// Where the kernel gives no notice, the store polls, and has fewer powers.
+func TestSuitePolling(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(remote, WithNetworkFS()))
 }

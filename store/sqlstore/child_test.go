@@ -58,8 +58,13 @@ func start(t testing.TB, role, path string, args ...string) *child {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self, append([]string{path}, args...)...)
-	cmd.Env = append(os.Environ(), childVar+"="+role)
 	cmd.Stderr = os.Stderr
+	return startCommand(t, cmd, role)
+}
+
+func startCommand(t testing.TB, cmd *exec.Cmd, role string) *child {
+	t.Helper()
+	cmd.Env = append(os.Environ(), childVar+"="+role)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -305,4 +306,71 @@ func TestFullDiskInTheMiddleOfACommit(t *testing.T) {
 		t.Errorf("afterwards: %q, %v", o.Body, err)
 	}
 	integrity(t, path)
+}
+
+// A process that lacks a right is told which, whatever it lacks.
+//
+// SPEC ST8
+func TestWithoutRightsIsDenied(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "program") // where another user can run it
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, self, program)
+	for _, name := range []string{program, filepath.Dir(program), filepath.Dir(filepath.Dir(program))} {
+		if err := os.Chmod(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name         string
+		folder, file os.FileMode
+	}{
+		{"no file in a folder that is not ours", 0o555, 0},
+		{"neither file nor folder", 0o555, 0o444},
+		{"a file but not its folder", 0o555, 0o666},
+		{"a folder but not its file", 0o777, 0o444},
+		{"an unreadable file", 0o777, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(filepath.Dir(program), strings.ReplaceAll(c.name, " ", "-"))
+			path := filepath.Join(dir, "leases.db")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if c.name != "no file in a folder that is not ours" {
+				if err := open(t, path).Close(); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.Chmod(path, c.file); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(dir, c.folder); err != nil {
+				t.Fatal(err)
+			}
+			var said strings.Builder
+			cmd := exec.Command(program, path, key)
+			cmd.Stderr = &said
+			if os.Geteuid() == 0 {
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534, NoSetGroups: true}}
+			}
+			o := startCommand(t, cmd, "open")
+			o.says("ready")
+			if err := o.stdin.Close(); err != nil {
+				t.Fatal(err)
+			}
+			o.says("")
+			_ = cmd.Wait()
+			if !strings.Contains(said.String(), store.ErrDenied.Error()+": write access to "+path) {
+				t.Errorf("it said %q", said.String())
+			}
+			if err := os.Chmod(dir, 0o755); err != nil { // so that it can be removed
+				t.Error(err)
+			}
+		})
+	}
 }

@@ -2,12 +2,11 @@ package sqlstore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"net/url"
 	"sync"
 	"time"
-
-	"database/sql"
 
 	"github.com/tenure-project/tenure/store"
 )

@@ -324,7 +324,7 @@ func TestLogStaysSmall(t *testing.T) {
 		})
 	}
 	v, err := s.Create(t.Context(), key, make([]byte, 600))
-	for range 4000 {
+	for range 2500 {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,11 +332,11 @@ func TestLogStaysSmall(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	if size := fileSize(t, path+"-wal"); size > 9<<20 {
-		t.Errorf("after 4000 renewals the log has %d bytes", size)
+	if size := fileSize(t, path+"-wal"); size > 6<<20 {
+		t.Errorf("after 2500 renewals the log has %d bytes", size)
 	}
 	if size := fileSize(t, path); size > 100<<10 {
-		t.Errorf("after 4000 renewals of one key the database has %d bytes", size)
+		t.Errorf("after 2500 renewals of one key the database has %d bytes", size)
 	}
 }
 

@@ -69,14 +69,14 @@ func deleteIf(c *check) {
 	c.state(c.s, k, "third", c.create(c.s, k, "third"))
 }
 
-// deleteRace races DeleteIf, for the racers that delete picks, against Replace.
-func (c *check) deleteRace(handles []store.Store, deletes func(racer int) bool) {
+// deleteRace races DeleteIf against Replace; deletes picks who deletes, in turn.
+func (c *check) deleteRace(handles []store.Store, deletes func(turn int) bool) {
 	ctx := c.ctx()
 	for round := range c.rounds(60) {
 		k := key(fmt.Sprintf("race-%d", round))
 		v := c.create(c.s, k, "start")
 		out := race(handles, func(s store.Store, i int) outcome {
-			if deletes(i) {
+			if deletes(i + round) { // the order of start matters to some
 				d, _ := store.AsConditionalDeleter(s)
 				_, err := again(ctx, func() (store.Version, error) { return "", d.DeleteIf(ctx, k, v) })
 				return outcome{err: err}
