@@ -226,7 +226,8 @@ func writeTwice(path string, token uint64, set func(g *Guard, pause func())) err
 	return nil
 }
 
-// childHold holds until a higher token asks, says so, and ends.
+// childHold holds until a higher token asks, says so, and ends. It ends with its
+// input, too.
 func childHold(path string, token uint64) error {
 	g, err := Open(path, "prod", "report")
 	if err != nil {
@@ -238,6 +239,10 @@ func childHold(path string, token uint64) error {
 	}
 	defer h.Release()
 	outcome(h.Write(context.Background(), dataOf(token)))
+	go func() {
+		_ = untilInputEnds()
+		os.Exit(1)
+	}()
 	<-h.Context().Done()
 	outcome(context.Cause(h.Context()))
 	outcome(h.Write(context.Background(), dataOf(token)))

@@ -74,7 +74,7 @@ func (a *actor) options(name string) []tenure.AcquireOption {
 		opts = append(opts, tenure.As(a.p.Slot()))
 	}
 	if chance(a.r, 0.3) {
-		opts = append(opts, tenure.Guards(raiser{a.p, name, about(a.r, a.ttl()/20)}))
+		opts = append(opts, tenure.Guards(raiser{a.p, name, time.Microsecond + about(a.r, a.ttl()/20)}))
 	}
 	if chance(a.r, 0.5) {
 		opts = append(opts, tenure.NoChildren())
@@ -109,6 +109,7 @@ func (a *actor) try(ctx context.Context) error {
 // hold uses a lease for a while and gives it up in one way or another.
 func (a *actor) hold(ctx context.Context, l *tenure.Lease) {
 	h := a.p.Handed(l)
+	a.p.Sleep(ctx, time.Microsecond)
 	for range a.r.IntN(5) {
 		switch a.r.IntN(4) {
 		case 0:
@@ -140,7 +141,7 @@ func (a *actor) hold(ctx context.Context, l *tenure.Lease) {
 func (a *actor) successor() string { return slotName(a.r.IntN(a.w.Plan.Slots)) }
 
 func (a *actor) do(ctx context.Context) error {
-	k := Work{Lasts: about(a.r, a.ttl()), Limit: a.ttl()}
+	k := Work{Lasts: time.Millisecond + about(a.r, a.ttl()), Limit: a.ttl()}
 	switch a.r.IntN(4) {
 	case 0: // stops at once, and the lease knows of no stop time
 	case 1: // stops within the stop time

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"runtime"
 	"sync"
 	"time"
 
@@ -24,7 +25,6 @@ type simClock struct {
 	from      time.Duration // own time at which the present suspend began
 	suspended bool
 	step      time.Duration // of the wall clock
-	timers    int           // on the boot clock, ever
 
 	// What no clock may do, for mutations.
 	jump time.Duration // of all three clocks
@@ -110,25 +110,45 @@ func (c *simClock) shift(d time.Duration) {
 
 // AfterFunc calls f after d of running time.
 func (c *simClock) AfterFunc(d time.Duration, f func()) tenure.ClockTimer {
-	return c.start(&timer{c: c, now: c.running, at: c.running() + max(d, 0), f: f})
+	return start(&timer{c: c, now: c.running, at: c.running() + max(d, 0) + apart(), f: f})
 }
 
-// AfterBoot calls f when Boot reaches at, or some microseconds later: two timers
-// for one instant come one after the other, in the order in which they were set.
+// AfterBoot calls f when Boot reaches at.
 func (c *simClock) AfterBoot(at time.Duration, f func()) tenure.ClockTimer {
-	c.mu.Lock()
-	c.timers++
-	after := time.Duration(c.timers%16) * time.Microsecond
-	c.mu.Unlock()
-	return c.start(&timer{c: c, now: c.Boot, at: at + after + c.late, f: f})
+	return start(&timer{c: c, now: c.Boot, at: at + c.late + apart(), f: f})
 }
 
-func (c *simClock) start(t *timer) *timer {
+func start(t *timer) *timer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.arm()
 	return t
 }
+
+// apart are up to four microseconds that depend on who sets a timer: two timers of one
+// process for one instant then go off in an order that is always the same.
+func apart() time.Duration {
+	var from [8]uintptr
+	runtime.Callers(3, from[:])
+	if d, known := places.Load(from); known {
+		return d.(time.Duration)
+	}
+	h := uint64(0)
+	frames := runtime.CallersFrames(from[:])
+	for {
+		f, more := frames.Next()
+		h = mix(h^uint64(f.Line), hash(f.Function))
+		if !more {
+			break
+		}
+	}
+	d := time.Duration(h%4096) * time.Nanosecond
+	places.Store(from, d)
+	return d
+}
+
+// places caches apart.
+var places sync.Map
 
 // timer is a pending call. It fires when its own clock says so, and never while
 // the process is stopped.

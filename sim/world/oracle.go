@@ -70,7 +70,7 @@ type leaseState struct {
 	tenures []*tenancy    // every one that the record ever showed
 	handles []*Handle     // that were handed out and may still be live
 	handed  uint64        // the highest token handed out
-	pruned  bool // something of its past was removed
+	pruned  bool          // something of its past was removed
 	runs    []*run
 	guard   guard
 }

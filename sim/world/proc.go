@@ -2,7 +2,6 @@ package world
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -47,14 +46,14 @@ const busiest = 1000
 
 // toll counts a call, and ends a process that makes far too many: a loop without
 // a pause would go on for ever in virtual time.
-func (p *Proc) toll(e faultstore.Event) {
+func (p *Proc) toll(op faultstore.Op, key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.since) > p.w.Plan.TTL {
 		p.since, p.calls = time.Now(), 0
 	}
 	if p.calls++; p.calls == busiest {
-		p.w.oracle.failNow("R16", "%s made %d calls within %v, the last a %s of %s", p.name, p.calls, time.Since(p.since), e.Op, short(e.Key))
+		p.w.oracle.failNow("R16", "%s made %d calls within %v, the last a %s of %s", p.name, p.calls, time.Since(p.since), op, short(key))
 		p.Crash()
 	}
 }
@@ -80,21 +79,13 @@ func (w *World) Spawn(name string, rate float64) *Proc {
 // Slot is the part of the name that the successors of a process share.
 func (p *Proc) Slot() string { slot, _, _ := strings.Cut(p.name, "."); return slot }
 
-// traced stands at both ends of every call: it keeps a stopped process from
-// going on, and notes what went wrong.
+// traced notes what the link does to calls.
 func (p *Proc) traced(e faultstore.Event) {
-	if !e.Late && !e.Done {
-		p.toll(e)
-	}
-	if !e.Late {
-		p.gate.pass(mix(hash(string(e.Op), e.Key, string(e.Version)), uint64(e.Seq)))
-	}
 	switch {
-	case !e.Done || e.Err == nil && len(e.Faults) == 0 || errors.Is(e.Err, context.Canceled):
-	case e.Late:
-		p.w.trace.add(p.name, "%s %s, landed late: %s", e.Op, short(e.Key), kind(e.Err))
-	default:
-		p.w.trace.add(p.name, "%s %s %v: %s", e.Op, short(e.Key), e.Faults, kind(e.Err))
+	case e.Late && e.Done:
+		p.w.trace.add(p.name, "%s %s landed late: %s", e.Op, short(e.Key), kind(e.Err))
+	case !e.Done && len(e.Faults) > 0:
+		p.w.trace.add(p.name, "%s %s meets %v", e.Op, short(e.Key), e.Faults)
 	}
 }
 
@@ -102,7 +93,7 @@ func (p *Proc) traced(e faultstore.Event) {
 func (p *Proc) Open(ctx context.Context, opts ...tenure.Option) error {
 	all := append(p.w.Plan.options(), tenure.WithClock(p.clk), tenure.WithLabel(p.name),
 		tenure.WithRandom(&source{seed: p.seed}), tenure.WithObserver(observer{p.w.oracle, p}))
-	c, err := tenure.New(ctx, p.Link, append(all, opts...)...)
+	c, err := tenure.New(ctx, port{p.Link, p}, append(all, opts...)...)
 	if err != nil {
 		return fmt.Errorf("%s: open: %w", p.name, err)
 	}

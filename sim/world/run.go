@@ -102,12 +102,13 @@ func (p *Proc) main(slot int) {
 	p.w.trace.add(p.name, "joined")
 	var callers sync.WaitGroup
 	for i := range 1 + a.r.IntN(3) {
-		callers.Go(func() { p.actor(fmt.Sprint("caller", i)).live(p.ctx) })
+		callers.Go(func() { p.actor(fmt.Sprint("caller", i)).live(p.until(i)) })
 	}
 	if slot == 0 && !p.w.Plan.Calm {
-		callers.Go(func() { p.actor("operator").operate(p.ctx) })
+		callers.Go(func() { p.actor("operator").operate(p.until(9)) })
 	}
 	p.Sleep(p.ctx, p.w.Plan.TTL+about(a.r, 5*p.w.Plan.TTL))
+	p.Sleep(context.Background(), time.Microsecond)
 	if chance(a.r, 0.5) {
 		p.quit()
 		callers.Wait()
@@ -116,6 +117,14 @@ func (p *Proc) main(slot int) {
 	p.quit()
 	callers.Wait()
 	p.w.trace.add(p.name, "left")
+}
+
+// until is a context for one of the process's callers, which are told to stop
+// one after the other.
+func (p *Proc) until(caller int) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	context.AfterFunc(p.ctx, func() { time.AfterFunc(time.Duration(2*caller+3)*time.Microsecond, cancel) })
+	return ctx
 }
 
 // leave closes the client and judges how long that takes (R14): at most until
@@ -244,6 +253,7 @@ func (w *World) take(p *Proc, name string) {
 		w.oracle.failNow("R14", "%s: free only %v after the faults ended, want at most %v", name, took, most)
 	}
 	w.oracle.count("inherited")
+	p.Sleep(p.ctx, time.Microsecond)
 	h.Released(l.Release(p.ctx))
 }
 

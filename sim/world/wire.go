@@ -37,8 +37,8 @@ func (x *wire) Info() store.Info {
 }
 
 // latency is how long a request and its answer take. One in fifty is slow.
-func (x *wire) latency(op faultstore.Op, key string, v store.Version) (out, back time.Duration) {
-	h := mix(x.p.seed^now(), hash(string(op), key, string(v)))
+func (x *wire) latency(ctx context.Context, op faultstore.Op, key string, v store.Version) (out, back time.Duration) {
+	h := mix(x.p.seed^now()^stampOf(ctx), hash(string(op), key, string(v)))
 	most := uint64(x.w.Plan.Latency)
 	if h%50 == 0 {
 		most *= 10
@@ -49,7 +49,7 @@ func (x *wire) latency(op faultstore.Op, key string, v store.Version) (out, back
 // carry sends effect on its way and waits for the answer. A nil error means
 // that the answer came; the cause of ctx, that nobody waited for it.
 func (x *wire) carry(ctx context.Context, op faultstore.Op, key string, v store.Version, effect func()) error {
-	out, back := x.latency(op, key, v)
+	out, back := x.latency(ctx, op, key, v)
 	arrived := make(chan struct{})
 	time.AfterFunc(out, func() { effect(); close(arrived) })
 	select {
@@ -141,18 +141,16 @@ func (x *wire) List(ctx context.Context, prefix, after string) iter.Seq2[string,
 			keys []string
 			err  error
 		}
-		began := now()
 		if err := x.carry(ctx, faultstore.OpList, prefix, "", func() { a.keys, a.err = x.w.place.list(context.Background(), x.mem, prefix, after) }); err != nil {
 			a.keys, a.err = nil, x.unanswered(store.ErrUnavailable, faultstore.OpList, prefix, err)
 		}
-		x.p.gate.pass(began)
 		listOf(a.keys, a.err)(yield)
 	}
 }
 
 // Watch waits for a change.
 func (x *wire) Watch(ctx context.Context, key string, v store.Version) error {
-	out, back := x.latency(faultstore.OpWatch, key, v)
+	out, back := x.latency(ctx, faultstore.OpWatch, key, v)
 	err := wait(ctx, out)
 	if err == nil {
 		err = x.mem.Watch(ctx, key, v)
@@ -168,7 +166,7 @@ func (x *wire) Watch(ctx context.Context, key string, v store.Version) error {
 
 // Now reads the place's clock, which is true time.
 func (x *wire) Now(ctx context.Context) (r store.Reading, err error) {
-	out, back := x.latency(faultstore.OpNow, "", "")
+	out, back := x.latency(ctx, faultstore.OpNow, "", "")
 	if err = wait(ctx, out); err == nil {
 		r, err = x.mem.Now(ctx)
 	}
@@ -183,7 +181,7 @@ func (x *wire) Now(ctx context.Context) (r store.Reading, err error) {
 
 // Enqueue joins the line.
 func (x *wire) Enqueue(ctx context.Context, key string) (store.Ticket, error) {
-	out, back := x.latency(faultstore.OpEnqueue, key, "")
+	out, back := x.latency(ctx, faultstore.OpEnqueue, key, "")
 	if err := wait(ctx, out+back); err != nil {
 		return nil, x.unanswered(store.ErrUnavailable, faultstore.OpEnqueue, key, err)
 	}
@@ -196,7 +194,7 @@ func (x *wire) Enqueue(ctx context.Context, key string) (store.Ticket, error) {
 
 // Waiting reports whether anybody stands in line.
 func (x *wire) Waiting(ctx context.Context, key string) (bool, error) {
-	out, back := x.latency(faultstore.OpWaiting, key, "")
+	out, back := x.latency(ctx, faultstore.OpWaiting, key, "")
 	if err := wait(ctx, out+back); err != nil {
 		return false, x.unanswered(store.ErrUnavailable, faultstore.OpWaiting, key, err)
 	}
@@ -205,7 +203,7 @@ func (x *wire) Waiting(ctx context.Context, key string) (bool, error) {
 
 // NewWitness names the process.
 func (x *wire) NewWitness(ctx context.Context) (store.Witness, error) {
-	out, back := x.latency(faultstore.OpNewWitness, "", "")
+	out, back := x.latency(ctx, faultstore.OpNewWitness, "", "")
 	if err := wait(ctx, out+back); err != nil {
 		return nil, x.unanswered(store.ErrUnavailable, faultstore.OpNewWitness, "", err)
 	}
@@ -222,7 +220,7 @@ func (t witness) Close() error { return nil }
 
 // Gone knows exactly which processes have crashed.
 func (x *wire) Gone(ctx context.Context, mark store.Mark) (bool, error) {
-	out, back := x.latency(faultstore.OpGone, "", "")
+	out, back := x.latency(ctx, faultstore.OpGone, "", "")
 	if err := wait(ctx, out+back); err != nil {
 		return false, x.unanswered(store.ErrUnavailable, faultstore.OpGone, "", err)
 	}
@@ -235,7 +233,7 @@ func (x *wire) WatchGone(ctx context.Context, mark store.Mark) error {
 	q := x.w.proc(int(mark.Inode))
 	select {
 	case <-q.died:
-		_, back := x.latency(faultstore.OpWatchGone, q.name, "")
+		_, back := x.latency(ctx, faultstore.OpWatchGone, q.name, "")
 		return wait(ctx, back)
 	case <-ctx.Done():
 		return x.unanswered(store.ErrUnavailable, faultstore.OpWatchGone, "", context.Cause(ctx))

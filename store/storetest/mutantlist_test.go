@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -137,6 +138,16 @@ func readMutants() []mutant {
 	return []mutant{
 		{"absent is unavailable", faulty(faultstore.Rule{Ops: []faultstore.Op{faultstore.OpGet}, Fault: faultstore.Fail(store.ErrUnavailable)}),
 			[]string{"ST3/absent-is-not-found"}, `want the kind "not found"`},
+		{"errors are bare", missing(func(string) error { return store.ErrNotFound }), []string{"ST3/absent-is-not-found"}, "no *store.Error"},
+		{"errors name no store", missing(func(key string) error { return store.Errorf(store.ErrNotFound, "", "get", key, "") }),
+			[]string{"ST3/absent-is-not-found"}, "does not name the store"},
+		{"errors name no key", missing(func(string) error { return store.Errorf(store.ErrNotFound, "mem", "get", "", "") }),
+			[]string{"ST3/absent-is-not-found"}, "does not name the key"},
+		{"errors name no operation", missing(func(key string) error { return store.Errorf(store.ErrNotFound, "mem", "", key, "") }),
+			[]string{"ST3/absent-is-not-found"}, "whose operation is empty"},
+		{"errors are of two kinds", missing(func(key string) error {
+			return store.Wrap(store.ErrNotFound, "mem", "get", key, store.ErrUnavailable)
+		}), []string{"ST3/absent-is-not-found"}, "and no other"},
 		{"keys are folders", hook(func(h *hooked) {
 			h.create = func(ctx context.Context, key string, body []byte) (store.Version, error) {
 				for range h.Store.List(ctx, key+"/", "") {
@@ -214,6 +225,19 @@ func readMutants() []mutant {
 			}
 		}), []string{"ST11/bad-keys-are-refused"}, `want the kind "invalid"`},
 	}
+}
+
+// missing is a driver that answers Get of an absent key with an error of its own.
+func missing(err func(key string) error) Harness {
+	return hook(func(h *hooked) {
+		h.get = func(ctx context.Context, key string, limit int) (store.Object, error) {
+			o, found := h.Store.Get(ctx, key, limit)
+			if errors.Is(found, store.ErrNotFound) {
+				return o, err(key)
+			}
+			return o, found
+		}
+	})
 }
 
 func listMutants() []mutant {
