@@ -2,32 +2,41 @@
 // processes of one machine (GD2).
 //
 // The mark, which is the highest token seen, is kept durably beside the guarded
-// path and outlives every process (GD3). Five files belong to the guard of PATH:
+// path and outlives every process (GD3). The folder PATH.guard belongs to the
+// guard of PATH:
 //
-//	PATH.guard        the mark: {"v":1,"namespace":"...","resource":"...","token":N}
-//	PATH.guard.lock   locked while the mark or the data change, for milliseconds
-//	PATH.guard.hold   locked while somebody is inside; says who
-//	PATH.guard.new    a mark on its way in
-//	PATH.guard.data   data on their way in
+//	mark-TOKEN        {"v":1,"namespace":"...","resource":"...","token":N}; the
+//	                  highest one counts (TOKEN has 20 digits)
+//	bound             there was a mark once: none at all is damage
+//	data-TOKEN-ID     data on their way in
+//	new-ID            a mark on its way in
+//	hold              locked while somebody is inside; says who
 //
 // None of them may be removed while the guard is in use, and the mark never as
 // long as an old token may still be about.
 //
-// [Guard.Write] replaces the whole file under a token, as one durable step. For
-// a longer action, such as a command that works on the file, [Guard.Hold] holds
-// the resource from the check to the end of the action: a higher token makes the
-// mark durable first, so that no lower one gets in any more, then tells the
-// lower one to end through [Held.Context], and waits for it.
+// [Guard.Write] replaces the whole file under a token, as one durable step, and
+// takes no lock: it puts the data beside the file, looks at the mark, and
+// renames the data into place. [Guard.Raise] makes the mark durable and then
+// removes the data that lower tokens have on their way in. Whoever of the two
+// came second sees the other: the writer sees the mark, or its data are gone and
+// the rename fails. So a process that is stopped anywhere in a write keeps
+// nobody out, and its write does not happen once a higher token was raised.
+//
+// For a longer action, such as a command that works on the file, [Guard.Hold]
+// holds the resource from the check to the end of the action: a higher token
+// makes the mark durable first, so that no lower one gets in any more, then tells
+// the lower one to end through [Held.Context], and waits for it.
 //
 // # What is not promised
 //
-// A guard may block, the lease never does: a process that was stopped inside
-// keeps all others out until it goes on or is ended, and they get
+// A guard may block, the lease never does: a process that was stopped while it
+// holds keeps all others out until it goes on or is ended, and they get
 // store.ErrUnavailable, with a [BusyError] that names it, when their contexts
 // end. The guard protects against those who ask it; a program that writes PATH
-// without it is not held up. The locks are those of one kernel, so a network
-// file system is refused. A backup that puts PATH.guard back to an older state
-// puts back what the guard knows, too.
+// without it is not held up. It works on one kernel, so a network file system is
+// refused. A backup that puts PATH.guard back to an older state puts back what
+// the guard knows, too.
 package fileguard
 
 import (
@@ -36,24 +45,26 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/tenure-project/tenure/guard"
 	"github.com/tenure-project/tenure/internal/netfs"
-	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/store"
 )
 
 // scheme names the guard in errors.
 const scheme = "fileguard"
 
-// Guard guards one path for the tokens of one lease. It keeps nothing open and
-// remembers nothing, so it needs no Close; any number of them, in any number of
-// processes, guard the same path together. It is safe for concurrent use.
+// Guard guards one path for the tokens of one lease. It keeps nothing open, so
+// it needs no Close; any number of them, in any number of processes, guard the
+// same path together. It is safe for concurrent use.
 type Guard struct {
 	path, namespace, resource string
 
-	// Tests stop the process here: admitted but not yet inside, inside before the
-	// check of a write, and after that check.
+	durable atomic.Uint64 // a mark that is certainly durable
+
+	// Tests stop the process here: admitted but not yet inside, before the check
+	// of a write, and after that check.
 	beforeHold, beforeCheck, afterCheck func()
 }
 
@@ -96,7 +107,7 @@ func resolve(path string) (string, error) {
 		return "", failed(op, path, guard.ErrInvalid, "its folder cannot be examined", err)
 	}
 	if remote {
-		return "", store.Errorf(guard.ErrInvalid, scheme, op, path, "it is on a network file system (%s), where locks do not hold between machines", name)
+		return "", store.Errorf(guard.ErrInvalid, scheme, op, path, "it is on a network file system (%s), where a guard does not hold between machines", name)
 	}
 	abs = filepath.Join(dir, filepath.Base(abs))
 	real, err := filepath.EvalSymlinks(abs)
@@ -112,24 +123,20 @@ func resolve(path string) (string, error) {
 	return "", failed(op, path, guard.ErrInvalid, "", err)
 }
 
-// Raise lifts the mark to token without a write, and returns when no holder of
-// a lower token is inside any more (GD1). A new holder raises before its first
-// read. If ctx ends first, the error is a [BusyError]; lower tokens are refused
-// from the start all the same. A token that is too low itself is a
-// *guard.FencedError.
+// Raise lifts the mark to token without a write, and returns when no write of a
+// lower token can happen any more and no holder of one is inside (GD1). A new
+// holder raises before its first read. If a lower one that holds does not end
+// before ctx does, the error is a [BusyError]; lower tokens are refused from the
+// start all the same. A token that is too low itself is a *guard.FencedError.
 func (g *Guard) Raise(ctx context.Context, token uint64) error {
 	const op = "raise"
 	if err := g.lift(ctx, op, token); err != nil {
 		return err
 	}
-	hold, err := g.lockHold(ctx, op, func() bool {
+	return g.awaitOutside(ctx, op, func() bool {
 		h, known := g.holder()
 		return known && h.Token >= token // whoever is inside is not lower
 	})
-	if hold != nil {
-		leave(hold)
-	}
-	return err
 }
 
 // Write replaces the guarded file by data, durably and as one step, if no
@@ -139,11 +146,12 @@ func (g *Guard) Raise(ctx context.Context, token uint64) error {
 // makes it wait; use [Held.Write] there.
 func (g *Guard) Write(ctx context.Context, token uint64, data []byte) error {
 	const op = "write"
-	hold, err := g.enter(ctx, op, token)
-	if err != nil {
+	if err := g.lift(ctx, op, token); err != nil {
 		return err
 	}
-	defer leave(hold)
+	if err := g.awaitOutside(ctx, op, func() bool { return g.stillAdmits(token) != nil }); err != nil {
+		return err
+	}
 	return g.replace(ctx, op, token, data)
 }
 
@@ -153,69 +161,56 @@ func (g *Guard) Highest() (uint64, error) {
 	return m.Token, err
 }
 
-// lift admits token at the gate: it refuses a lower one than the mark and makes
-// a higher one durable.
+// lift admits token: it refuses a lower one than the mark, makes a higher one
+// durable, and sees to it that no lower one that is on its way in arrives.
 func (g *Guard) lift(ctx context.Context, op string, token uint64) error {
 	if err := guard.CheckToken(token); err != nil {
 		return err
 	}
-	gate, err := g.lockGate(ctx, op)
-	if err != nil {
-		return err
+	if ctx.Err() != nil {
+		return failed(op, g.path, store.ErrUnavailable, "", context.Cause(ctx))
 	}
-	defer leave(gate)
-	return g.liftLocked(op, gate, token)
-}
-
-// liftLocked is lift for one who has the gate.
-func (g *Guard) liftLocked(op string, gate *os.File, token uint64) error {
 	m, err := g.read(op)
 	if err != nil {
 		return err
 	}
-	known, err := gate.Stat()
-	switch {
-	case err != nil:
-		return failed(op, g.path, store.ErrUnavailable, "", err)
-	case m.Token == 0 && known.Size() > 0:
-		return store.Errorf(store.ErrCorrupt, scheme, op, g.path,
-			"the mark %s was removed: put it back, or, if no old token is about, remove %s too", g.file(markSuffix), g.file(gateSuffix))
-	case m.Token > token:
-		return &guard.FencedError{Namespace: g.namespace, Resource: g.resource, Token: token, Highest: m.Token}
+	if m.Token > token {
+		return g.fenced(token, m.Token)
 	}
 	if m.Token < token {
 		if err := g.writeMark(op, token); err != nil {
 			return err
 		}
 	}
-	if known.Size() == 0 {
-		return g.noteMark(op, gate)
-	}
-	return nil
-}
-
-// writeMark makes the mark durable.
-func (g *Guard) writeMark(op string, token uint64) error {
-	m := mark{V: record.Level, Namespace: g.namespace, Resource: g.resource, Token: token}
-	body, err := record.Encode(&m, maxMark)
-	if err != nil {
-		return failed(op, g.path, guard.ErrInvalid, "", err)
-	}
-	if err := g.stage(op, g.file(newSuffix), body, 0o644); err != nil {
+	if err := g.syncMark(op, token); err != nil {
 		return err
 	}
-	return g.swap(op, g.file(newSuffix), g.file(markSuffix))
+	// Everybody does this, not only the one who made the mark: that one may have
+	// been stopped before it came to it.
+	if err := g.evict(op, token); err != nil {
+		return err
+	}
+	err = g.stillAdmits(token)
+	if errors.Is(err, guard.ErrFenced) {
+		_ = os.Remove(g.file(markName(token))) // it came too late to count
+	}
+	return err
 }
 
-// noteMark notes in the gate's file that there is a mark, so that a mark that
-// was removed is not taken for one that never was.
-func (g *Guard) noteMark(op string, gate *os.File) error {
-	_, err := gate.WriteAt([]byte("marked\n"), 0)
-	if err == nil {
-		err = gate.Sync()
-	}
-	if err != nil {
-		return failed(op, g.path, store.ErrUnavailable, "", err)
+func (g *Guard) fenced(token, highest uint64) error {
+	return &guard.FencedError{Namespace: g.namespace, Resource: g.resource, Token: token, Highest: highest}
+}
+
+// stillAdmits is an error once the mark is above token, or tells nothing.
+func (g *Guard) stillAdmits(token uint64) error {
+	m, err := g.read("check")
+	switch {
+	case err != nil:
+		return err
+	case m.Token == 0:
+		return store.Errorf(store.ErrCorrupt, scheme, "check", g.path, "the marks in %s were removed", g.dir())
+	case m.Token > token:
+		return g.fenced(token, m.Token)
 	}
 	return nil
 }
@@ -227,15 +222,16 @@ func (g *Guard) enter(ctx context.Context, op string, token uint64) (*os.File, e
 		return nil, err
 	}
 	g.beforeHold()
-	hold, err := g.lockHold(ctx, op, func() bool { return g.stillAdmits(token) != nil })
+	hold, err := g.lockHold(ctx, op, true, func() bool { return g.stillAdmits(token) != nil })
 	if err != nil {
 		return nil, err
 	}
 	if hold == nil {
 		return nil, g.stillAdmits(token)
 	}
-	// First say who is inside, then ask the gate again: a higher token lifts the
-	// mark first and then looks who is inside, so one of the two sees the other.
+	// First say who is inside, then look at the mark again: a higher token lifts
+	// the mark first and then looks who is inside, so one of the two sees the
+	// other.
 	err = g.sayHolder(op, hold, token)
 	if err == nil {
 		err = g.lift(ctx, op, token)
@@ -247,27 +243,35 @@ func (g *Guard) enter(ctx context.Context, op string, token uint64) (*os.File, e
 	return hold, nil
 }
 
-// replace is Write for one who is inside. The check and the rename that makes
-// the write visible are one step under the gate's lock.
+// replace puts data in place of the guarded file for one who was admitted. The
+// rename is the only step that anybody sees, and it fails if the data were
+// removed by a higher token before it.
 func (g *Guard) replace(ctx context.Context, op string, token uint64, data []byte) error {
 	mode, err := g.mode(op)
 	if err != nil {
 		return err
 	}
-	staged := g.file(dataSuffix)
+	staged := g.file(dataName(token))
 	defer func() { _ = os.Remove(staged) }() // of a write that was refused
 	if err := g.stage(op, staged, data, mode); err != nil {
 		return err
 	}
 	g.beforeCheck()
-	gate, err := g.lockGate(ctx, op)
-	if err != nil {
+	if err := g.stillAdmits(token); err != nil {
 		return err
 	}
-	defer leave(gate)
-	if err := g.liftLocked(op, gate, token); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return failed(op, g.path, store.ErrUnavailable, "", context.Cause(ctx))
 	}
 	g.afterCheck()
-	return g.swap(op, staged, g.path)
+	err = os.Rename(staged, g.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if fenced := g.stillAdmits(token); fenced != nil {
+			return fenced
+		}
+	}
+	if err != nil {
+		return failed(op, g.path, store.ErrUnavailable, "", err)
+	}
+	return g.syncFolder(op, filepath.Dir(g.path), g.path+" was replaced, but perhaps not durably")
 }

@@ -48,9 +48,26 @@ func wantOnlyGuardFiles(t *testing.T, path string) {
 	}
 	base := filepath.Base(path)
 	for _, e := range entries {
-		if suffix, ok := strings.CutPrefix(e.Name(), base); !ok || !slices.Contains([]string{"", markSuffix, gateSuffix, holdSuffix}, suffix) {
+		if suffix, ok := strings.CutPrefix(e.Name(), base); !ok || !slices.Contains([]string{"", folderSuffix}, suffix) {
 			t.Errorf("%s was left behind", e.Name())
 		}
+	}
+	names, err := os.ReadDir(path + folderSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	marks := 0
+	for _, e := range names {
+		switch name := e.Name(); {
+		case name == boundName, name == holdName:
+		case tokenIn(name, markPrefix) > 0:
+			marks++
+		default:
+			t.Errorf("%s was left behind", name)
+		}
+	}
+	if marks != 1 {
+		t.Errorf("%d marks are left, want the highest only", marks)
 	}
 }
 
@@ -115,7 +132,7 @@ func TestMarkFormat(t *testing.T) {
 	if err := g.Raise(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
-	body, err := os.ReadFile(path + ".guard")
+	body, err := os.ReadFile(path + ".guard/mark-00000000000000000007")
 	if want := `{"v":1,"namespace":"prod","resource":"report","token":7}`; err != nil || string(body) != want {
 		t.Errorf("the mark is %s (%v), want %s", body, err, want)
 	}
@@ -145,7 +162,8 @@ func TestBadMarks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, g := newGuard(t)
-			if err := os.WriteFile(path+markSuffix, []byte(c.body), 0o600); err != nil {
+			name := filepath.Join(path+folderSuffix, markName(7))
+			if err := errors.Join(os.Mkdir(path+folderSuffix, 0o700), os.WriteFile(name, []byte(c.body), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			_, err := Open(path, "prod", "report")
@@ -154,7 +172,7 @@ func TestBadMarks(t *testing.T) {
 			wantKind(t, g.Raise(t.Context(), 500), c.kind)
 			_, err = g.Hold(t.Context(), 500)
 			wantKind(t, err, c.kind)
-			if body, err := os.ReadFile(path + markSuffix); err != nil || string(body) != c.body {
+			if body, err := os.ReadFile(name); err != nil || string(body) != c.body {
 				t.Errorf("the mark was changed: %v", err)
 			}
 		})
@@ -172,7 +190,7 @@ func TestRemovedMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer h.Release()
-	if err := os.Remove(path + markSuffix); err != nil {
+	if err := os.Remove(filepath.Join(path+folderSuffix, markName(7))); err != nil {
 		t.Fatal(err)
 	}
 	<-h.Context().Done()
@@ -420,7 +438,7 @@ func TestEndedContext(t *testing.T) {
 			t.Errorf("%v does not say why the context ended", err)
 		}
 	}
-	if _, err := os.Stat(path + markSuffix); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(path + folderSuffix); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a call with an ended context left a mark: %v", err)
 	}
 }

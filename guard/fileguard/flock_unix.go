@@ -8,12 +8,17 @@ import (
 	"syscall"
 )
 
-// flock tries to lock f. The lock belongs to the open file: it holds against
+// flock tries to lock f, alone or together with others who do not ask for it
+// alone. The lock belongs to the open file: it holds against
 // other goroutines too, and ends with the last descriptor of it, however the
 // process ends.
-func flock(f *os.File) (bool, error) {
+func flock(f *os.File, alone bool) (bool, error) {
+	how := syscall.LOCK_SH
+	if alone {
+		how = syscall.LOCK_EX
+	}
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		switch {
 		case err == nil:
 			return true, nil

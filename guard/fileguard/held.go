@@ -148,7 +148,6 @@ func (h *Held) errReleased(op string) error {
 
 // watch cancels the holder's context when the mark says so.
 func (h *Held) watch() {
-	var last os.FileInfo
 	for {
 		t := time.NewTimer(lookEvery/2 + rand.N(lookEvery))
 		select {
@@ -157,30 +156,11 @@ func (h *Held) watch() {
 			t.Stop()
 			return
 		}
-		now, err := os.Stat(h.g.file(markSuffix))
-		if err == nil && last != nil && os.SameFile(now, last) && now.ModTime().Equal(last.ModTime()) {
-			continue
-		}
-		last = now
 		if err := h.g.stillAdmits(h.token); err != nil {
 			h.cancel(err)
 			return
 		}
 	}
-}
-
-// stillAdmits is an error once the mark is above token, or tells nothing.
-func (g *Guard) stillAdmits(token uint64) error {
-	m, err := g.read("watch")
-	switch {
-	case err != nil:
-		return err
-	case m.Token == 0:
-		return store.Errorf(store.ErrCorrupt, scheme, "watch", g.path, "the mark %s was removed", g.file(markSuffix))
-	case m.Token > token:
-		return &guard.FencedError{Namespace: g.namespace, Resource: g.resource, Token: token, Highest: m.Token}
-	}
-	return nil
 }
 
 // sayHolder notes in the file of the hold who is inside.
@@ -203,7 +183,7 @@ func (g *Guard) sayHolder(op string, hold *os.File, token uint64) error {
 // holder reads who is, or was last, inside. What is written at this moment
 // cannot be read as anything: then nobody is known.
 func (g *Guard) holder() (h Holder, known bool) {
-	f, err := os.Open(g.file(holdSuffix))
+	f, err := os.Open(g.file(holdName))
 	if err != nil {
 		return Holder{}, false
 	}

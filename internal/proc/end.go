@@ -55,7 +55,7 @@ func (e *ender) run() []Survivor {
 		return nil
 	}
 	e.terminate()
-	for pause := time.Millisecond; ; pause *= 2 {
+	for pause := time.Millisecond; ; pause = e.longer(pause) {
 		left := e.killAt() - e.clk.Boot()
 		if left <= 0 {
 			return e.destroy()
@@ -67,16 +67,19 @@ func (e *ender) run() []Survivor {
 	}
 }
 
-// rest waits until it is worth a look at the tree again, for pause or a little
-// longer. Looks cost time that the tree needs to end: fewer are enough where a
-// death wakes us.
-func (e *ender) rest(pause time.Duration) {
-	longest := 20 * time.Millisecond
+// longer is the pause after pause. Looks cost time that the tree needs to end:
+// fewer are enough where a death wakes us.
+func (e *ender) longer(pause time.Duration) time.Duration {
 	if e.woken != nil {
-		longest = 100 * time.Millisecond
+		return min(2*pause, 100*time.Millisecond)
 	}
+	return min(2*pause, 20*time.Millisecond)
+}
+
+// rest waits for pause, or until something died.
+func (e *ender) rest(pause time.Duration) {
 	rung := make(chan struct{})
-	t := e.clk.AfterFunc(min(pause, longest), func() { close(rung) })
+	t := e.clk.AfterFunc(pause, func() { close(rung) })
 	defer t.Stop()
 	select {
 	case <-rung:
@@ -105,7 +108,7 @@ func (e *ender) terminate() {
 func (e *ender) destroy() []Survivor {
 	limit := e.clk.Boot() + killBound
 	met := map[procID]bool{}
-	for pause := time.Millisecond; ; pause *= 2 {
+	for pause := time.Millisecond; ; pause = e.longer(pause) {
 		if e.group != nil {
 			_ = e.group.kill()
 		}

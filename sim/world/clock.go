@@ -1,7 +1,6 @@
 package world
 
 import (
-	"runtime"
 	"sync"
 	"time"
 
@@ -125,30 +124,10 @@ func start(t *timer) *timer {
 	return t
 }
 
-// apart are up to four microseconds that depend on who sets a timer: two timers of one
-// process for one instant then go off in an order that is always the same.
-func apart() time.Duration {
-	var from [8]uintptr
-	runtime.Callers(3, from[:])
-	if d, known := places.Load(from); known {
-		return d.(time.Duration)
-	}
-	h := uint64(0)
-	frames := runtime.CallersFrames(from[:])
-	for {
-		f, more := frames.Next()
-		h = mix(h^uint64(f.Line), hash(f.Function))
-		if !more {
-			break
-		}
-	}
-	d := time.Duration(h%4096) * time.Nanosecond
-	places.Store(from, d)
-	return d
-}
-
-// places caches apart.
-var places sync.Map
+// apart is up to four microseconds that depend on who sets a timer: two timers
+// of one process for one instant then go off in an order that is always the
+// same.
+func apart() time.Duration { return time.Duration(site(4) % 4096) }
 
 // timer is a pending call. It fires when its own clock says so, and never while
 // the process is stopped.

@@ -28,13 +28,19 @@ func stampOf(ctx context.Context) uint64 {
 	return stamp
 }
 
-// call leads a call through the gate.
+// call leads a call through the gate. It takes some nanoseconds more there and
+// back, so that calls which begin or end at one instant reach the link, and go
+// on, at instants of their own.
 func (x port) call(ctx context.Context, op faultstore.Op, key string, f func(ctx context.Context) error) error {
-	stamp := mix(now(), hash(string(op), key))
+	if err := store.CtxErr(ctx, "sim:world", string(op), key); err != nil {
+		return err
+	}
+	stamp := mix(now()^site(3), hash(string(op), key))
 	x.p.toll(op, key)
+	time.Sleep(1 + time.Duration(mix(stamp, x.p.seed)%4096))
 	x.p.gate.pass(stamp)
 	err := f(context.WithValue(ctx, stampKey{}, stamp))
-	time.Sleep(1 + time.Duration(mix(x.p.seed, stamp)%4096))
+	time.Sleep(1 + time.Duration(mix(stamp, x.p.seed+1)%4096))
 	x.p.gate.pass(stamp)
 	if err != nil && (ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
 		x.p.w.trace.add(x.p.name, "%s %s: %s", op, short(key), kind(err))

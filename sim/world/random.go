@@ -2,6 +2,8 @@ package world
 
 import (
 	"math/rand/v2"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -66,3 +68,27 @@ func between(r *rand.Rand, least, most time.Duration) time.Duration {
 func about(r *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(min(r.ExpFloat64(), 8) * float64(mean))
 }
+
+// site tells apart from where in the program a call came, skipping some frames:
+// what two goroutines do at one instant is told apart by it.
+func site(skip int) uint64 {
+	var from [10]uintptr
+	runtime.Callers(skip, from[:])
+	if h, known := sites.Load(from); known {
+		return h.(uint64)
+	}
+	h := uint64(0)
+	frames := runtime.CallersFrames(from[:])
+	for {
+		f, more := frames.Next()
+		h = mix(h^uint64(f.Line), hash(f.Function))
+		if !more {
+			break
+		}
+	}
+	sites.Store(from, h)
+	return h
+}
+
+// sites caches site.
+var sites sync.Map

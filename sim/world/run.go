@@ -15,6 +15,12 @@ import (
 // Run plays the world of p in the caller's bubble and returns its verdict. The
 // trace and the verdict depend on p alone.
 func Run(p Plan) Verdict {
+	v := make(chan Verdict)
+	go func() { v <- play(p) }() // whoever calls must make no difference (site)
+	return <-v
+}
+
+func play(p Plan) Verdict {
 	if p.Mutation.Prepare != nil {
 		p.Mutation.Prepare(&p)
 	}

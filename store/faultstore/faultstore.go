@@ -73,7 +73,9 @@ type Options struct {
 	// mark is a digest of the content (ST4). Info.ContentVersions is left alone.
 	ContentVersions bool
 	// Trace, if set, is called in the caller's goroutine before and after each
-	// call, without any lock held; it may block, which holds the call up.
+	// call, without any lock held; it may block, which holds the call up. Calls
+	// at the same time trace at the same time; a late landing traces from a
+	// goroutine of its own.
 	Trace func(Event)
 }
 

@@ -97,7 +97,8 @@ func DelayReply(least, most time.Duration) Fault {
 }
 
 // Hang holds the call up until its context ends or the store is closed. It has
-// no effect.
+// no effect. There is no hang beyond the context: drivers return when it ends
+// (ST13).
 func Hang() Fault {
 	return Fault{name: "hang", applies: anyOp, wrap: func(s *Store, _ handler) handler {
 		return func(ctx context.Context, r *request) reply {

@@ -156,7 +156,7 @@ func (d *director) kill(ctx context.Context) error {
 		return err
 	}
 	d.say("%s took over %v after the kill.", next.Who, round(next.At.Sub(at)))
-	return d.idle(ctx, 1270*time.Millisecond)
+	return d.idle(ctx, 1200*time.Millisecond)
 }
 
 // pause: the holder is stopped beyond its lease and woken again. Its write is
