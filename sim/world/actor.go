@@ -31,12 +31,12 @@ func (a *actor) name() string {
 
 // live acts until ctx ends or the client is closed.
 func (a *actor) live(ctx context.Context) {
-	for a.p.Sleep(ctx, about(a.r, a.ttl()/4)) {
+	for a.p.Sleep(ctx, about(a.r, a.ttl()/time.Duration(4*a.w.Plan.Haste))) {
 		var err error
 		switch n := a.r.IntN(20); {
-		case n < 9:
+		case n < 8:
 			err = a.acquire(ctx)
-		case n < 12:
+		case n < 11:
 			err = a.try(ctx)
 		case n < 17:
 			err = a.do(ctx)
@@ -97,7 +97,11 @@ func (a *actor) acquire(ctx context.Context) error {
 
 func (a *actor) try(ctx context.Context) error {
 	name := a.name()
+	stops, began := a.p.gate.count(), time.Now()
 	l, err := a.p.Client.TryAcquire(ctx, name, a.options(name)...)
+	if took := time.Since(began); took > 8*a.w.Plan.maxTTL() && stops == a.p.gate.count() && !a.p.Crashed() {
+		a.w.oracle.failNow("R14", "%s: %s needed %v for an acquisition that does not wait: %v", name, a.p.name, took, err)
+	}
 	if err != nil {
 		a.w.trace.add(a.p.name, "%s: try: %s", name, kind(err))
 		return err
@@ -110,7 +114,7 @@ func (a *actor) try(ctx context.Context) error {
 func (a *actor) hold(ctx context.Context, l *tenure.Lease) {
 	h := a.p.Handed(l)
 	a.p.Sleep(ctx, time.Microsecond)
-	for range a.r.IntN(5) {
+	for range a.r.IntN(5) / a.w.Plan.Haste {
 		switch a.r.IntN(4) {
 		case 0:
 			err := l.Check(ctx)
@@ -141,7 +145,7 @@ func (a *actor) hold(ctx context.Context, l *tenure.Lease) {
 func (a *actor) successor() string { return slotName(a.r.IntN(a.w.Plan.Slots)) }
 
 func (a *actor) do(ctx context.Context) error {
-	k := Work{Lasts: time.Millisecond + about(a.r, a.ttl()), Limit: a.ttl()}
+	k := Work{Lasts: time.Millisecond + about(a.r, a.ttl()/time.Duration(a.w.Plan.Haste)), Limit: a.ttl()}
 	switch a.r.IntN(4) {
 	case 0: // stops at once, and the lease knows of no stop time
 	case 1: // stops within the stop time

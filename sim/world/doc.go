@@ -25,6 +25,6 @@
 //
 // # What the oracle asserts
 //
-// The rules are numbered where they are checked (R1 to R16); see [Rules] for
+// The rules are numbered where they are checked (R1 to R17); see [Rules] for
 // their list.
 package world

@@ -73,7 +73,7 @@ func (f fate) storm(p *Proc, d time.Duration) {
 // rules sets how bad the network of a process is.
 func (p *Proc) rules(intensity float64) {
 	p.Link.Clear()
-	p.Link.Add(p.w.Plan.Mutation.Rules...)
+	p.Link.Add(p.w.Plan.rules()...)
 	if p.w.calmed.Load() {
 		return
 	}

@@ -15,6 +15,9 @@ import (
 type Handle struct {
 	*tenure.Lease
 	p *Proc
+
+	over  time.Time // since when it was seen not to be live while its context went on
+	stops int       // of its process until then
 }
 
 func (h *Handle) live() bool { return h.Live() }
@@ -55,6 +58,7 @@ func (o *oracle) exclusive(ls *leaseState) {
 	ls.handles = slices.DeleteFunc(ls.handles, func(h *Handle) bool { return !h.live() && h.Err() != nil })
 	var first *Handle
 	for _, h := range ls.handles {
+		o.ends(h)
 		t := ls.tenancy(h.Owner())
 		if !h.live() || t == nil || h.p.crashed.Load() && (t.how == lease.HowVouched || t.how == lease.HowProven || t.how == lease.HowReleased) {
 			continue
@@ -66,6 +70,24 @@ func (o *oracle) exclusive(ls *leaseState) {
 			o.fail("R1", "%s: tokens %d at %s and %d at %s are both live", ls.name, first.Token(), first.p.name, h.Token(), h.p.name)
 		}
 		first = h
+	}
+}
+
+// endsWithin is how long after its deadline a context may go on (DL3), in
+// running time.
+const endsWithin = 100 * time.Millisecond
+
+// ends judges that the context of a lease ends with its deadline (R17). Under
+// mu.
+func (o *oracle) ends(h *Handle) {
+	if h.live() || h.p.crashed.Load() {
+		return
+	}
+	if stops := h.p.gate.count(); h.over.IsZero() || h.stops != stops || h.p.gate.unsettled() {
+		h.over, h.stops = time.Now(), stops
+	}
+	if late := time.Since(h.over); late > endsWithin {
+		o.fail("R17", "%s: the context of token %d at %s goes on %v after the lease ended", h.Name(), h.Token(), h.p.name, late)
 	}
 }
 

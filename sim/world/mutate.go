@@ -10,8 +10,9 @@ import (
 // a store that is none, a clock that is none, an operator who lies. The oracle
 // must find each.
 type Mutation struct {
-	// Name says what is broken.
-	Name string
+	// Name says what is broken, Found the rules of which one must find it first.
+	Name  string
+	Found []string
 	// Rules are on every link for the whole world.
 	Rules []faultstore.Rule
 	// Prepare edits the plan so that the fault can show.
@@ -38,3 +39,6 @@ func (m *Mutation) answered(p *Proc, took time.Duration) {
 		p.clk.shift(-min(time.Duration(float64(took)*p.clk.rate), m.late))
 	}
 }
+
+// Control is the mutation without its fault: it only makes the same plan.
+func (m Mutation) Control() Mutation { return Mutation{Prepare: m.Prepare} }

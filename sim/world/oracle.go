@@ -43,6 +43,7 @@ R14  When the faults have ended every lease can be acquired within a bound, and
      every process ends in time.
 R15  A watch tells the transitions in order, each once.
 R16  Nobody floods the store, whatever goes wrong.
+R17  The context of a lease ends with its deadline, whatever the store does.
 `
 
 // maxBroken is how many violations are kept.

@@ -3,10 +3,13 @@ package world
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/store"
+	"github.com/tenure-project/tenure/store/faultstore"
 )
 
 // Namespace is where a world's leases are.
@@ -35,6 +38,10 @@ type Plan struct {
 	StoreClock bool
 	// Calm has no faults at all: nobody may lose anything.
 	Calm bool
+	// Outage refuses every write of an archive (LS13).
+	Outage bool
+	// Haste is how many times faster than usual callers act.
+	Haste int
 	// Intensity is how bad the network is, from 0 to 1.
 	Intensity float64
 	// Every is the mean time between two blows of fate.
@@ -76,8 +83,13 @@ func NewPlan(seed uint64) Plan {
 	if p.StoreClock = chance(r, 0.2); p.StoreClock {
 		p.Powers |= store.CanClock | store.CanModTime
 	}
+	p.Haste = 1 + r.IntN(3)
 	if p.Calm = chance(r, 0.1); !p.Calm {
 		p.Intensity = r.Float64() * r.Float64()
+		p.Outage = chance(r, 0.1)
+	}
+	if p.Outage {
+		p.Haste, p.Leases = 10, 1
 	}
 	return p
 }
@@ -102,7 +114,7 @@ func (p Plan) String() string {
 		name string
 	}{
 		{p.Calm, "calm"}, {p.Retention, "retention"}, {p.Powers.Has(store.CanWatch), "watch"},
-		{p.Powers.Has(store.CanQueue), "queue"}, {p.Powers.Has(store.CanProve), "proof"}, {p.StoreClock, "store clock"},
+		{p.Powers.Has(store.CanQueue), "queue"}, {p.Powers.Has(store.CanProve), "proof"}, {p.StoreClock, "store clock"}, {p.Outage, "no archives"},
 	} {
 		if w.is {
 			s += ", " + w.name
@@ -133,6 +145,18 @@ func (p Plan) options() []tenure.Option {
 		opts = append(opts, tenure.WithStoreClock())
 	}
 	return opts
+}
+
+// rules are the faults that every link has for the whole world.
+func (p Plan) rules() []faultstore.Rule {
+	rules := slices.Clone(p.Mutation.Rules)
+	if p.Outage {
+		rules = append(rules, faultstore.Rule{
+			Match: func(c faultstore.Call) bool { return strings.HasPrefix(c.Key, store.Prefix(Namespace, "hist")) },
+			Ops:   []faultstore.Op{faultstore.OpCreate}, Fault: faultstore.Fail(store.ErrUnavailable),
+		})
+	}
+	return rules
 }
 
 // retention is the shortest there is. Nothing in a world takes that long: who

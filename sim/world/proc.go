@@ -71,7 +71,7 @@ func (w *World) Spawn(name string, rate float64) *Proc {
 	p.clk = newClock(rate, p.gate)
 	p.ctx, p.quit = context.WithCancel(context.Background())
 	p.Link = faultstore.New(&wire{w: w, p: p, mem: w.place.mem.Peer()}, faultstore.Options{Seed: p.seed, Trace: p.traced})
-	p.Link.Add(w.Plan.Mutation.Rules...)
+	p.Link.Add(w.Plan.rules()...)
 	w.procs = append(w.procs, p)
 	return p
 }

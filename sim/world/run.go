@@ -137,14 +137,14 @@ func (p *Proc) until(caller int) context.Context {
 // work that does not stop is given up and an unconfirmed release too.
 func (p *Proc) leave() {
 	stops, began := p.gate.count(), time.Now()
-	err := p.Client.Close()
+	_ = p.Client.Close() // what it could not confirm is told lease by lease
 	took := time.Since(began)
 	plan := p.w.Plan
 	most := plan.maxTTL() + max(plan.Release, 2*plan.maxTTL()*3/15, time.Second) + plan.TTL
 	if took > most && p.gate.count() == stops && !p.crashed.Load() {
 		p.w.oracle.failNow("R14", "%s took %v to close, want at most %v", p.name, took, most)
 	}
-	p.w.trace.add(p.name, "closed: %s", kind(err))
+	p.w.trace.add(p.name, "closed")
 }
 
 // look samples the world now and then, beside the events.
@@ -170,7 +170,7 @@ func (w *World) calm() {
 		p.resume()
 		p.Network(faultstore.Up, 0)
 		p.Link.Clear()
-		p.Link.Add(w.Plan.Mutation.Rules...)
+		p.Link.Add(w.Plan.rules()...)
 	}
 	for _, p := range w.alive() {
 		w.tick(r)
