@@ -66,7 +66,7 @@ func (l *Lease) keep() {
 	defer close(l.kept)
 	defer l.work.End(deadline.ErrExpired)
 	next := l.nextRenewal(l.timing.Life())
-	for clock.Sleep(l.c.clk, next, l.keeping.Done()) {
+	for clock.Sleep(l.c.clk, next, l.keeping.Done()) && l.dl.Cause() == nil {
 		next = l.renew(l.keeping)
 	}
 }

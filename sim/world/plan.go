@@ -46,8 +46,6 @@ type Plan struct {
 	Intensity float64
 	// Every is the mean time between two blows of fate.
 	Every time.Duration
-	// Strict also asserts what is known to be broken; see the tests.
-	Strict bool
 	// Mutation is a deliberate fault that breaks a promise which Tenure rests
 	// on; the zero value is none.
 	Mutation Mutation
