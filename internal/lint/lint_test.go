@@ -78,16 +78,32 @@ func TestSizes(t *testing.T) {
 		if s.test() {
 			continue
 		}
-		for _, d := range s.file.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok || f.Body == nil {
-				continue
+		ast.Inspect(s.file, func(n ast.Node) bool {
+			switch n.(type) {
+			case *ast.FuncDecl, *ast.FuncLit:
+				if lines := s.ownLines(n); lines > maxFunctionLines {
+					t.Errorf("%s:%d: a function of %d lines, at most %d", s.path, s.line(n), lines, maxFunctionLines)
+				}
 			}
-			if n := s.fset.Position(f.End()).Line - s.line(f); n > maxFunctionLines {
-				t.Errorf("%s:%d: %s has %d lines, at most %d", s.path, s.line(f), f.Name.Name, n, maxFunctionLines)
-			}
-		}
+			return true
+		})
 	}
+}
+
+// ownLines is how many lines a function has without those of the function
+// literals in it, which count by themselves: a table of small functions is no
+// long function.
+func (s source) ownLines(f ast.Node) int {
+	span := func(n ast.Node) int { return s.fset.Position(n.End()).Line - s.line(n) }
+	lines := span(f)
+	ast.Inspect(f, func(n ast.Node) bool {
+		if lit, ok := n.(*ast.FuncLit); ok && n != f {
+			lines -= span(lit)
+			return false
+		}
+		return true
+	})
+	return lines
 }
 
 // Every exported name says what it is.

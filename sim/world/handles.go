@@ -140,7 +140,7 @@ func (h *Handle) Released(err error) {
 		o.stats["unconfirmed"]++
 	case errors.Is(err, tenure.ErrLost) && t.how == "" && !h.p.misled():
 		o.fail("R12", "%s: the release of token %d says that it was lost, and it is still held: %v", h.Name(), h.Token(), err)
-	case errors.Is(err, tenure.ErrLost) && t.how == lease.HowReleased && t.byProc == h.p:
+	case errors.Is(err, tenure.ErrLost) && t.how == lease.HowReleased && t.byProc == h.p && !ls.pruned && !h.p.misled():
 		o.fail("R12", "%s: the release of token %d took effect, and its answer is: %v", h.Name(), h.Token(), err)
 	}
 }

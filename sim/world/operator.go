@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/tenure-project/tenure"
-	"github.com/tenure-project/tenure/internal/core/lease"
 )
 
 // operate acts as a person would who looks after the leases: it steals,
@@ -65,11 +64,11 @@ func (a *actor) ended(name string, s tenure.Status, err error) {
 	defer o.mu.Unlock()
 	t := o.byName[name].tenancy(s.Owner)
 	switch {
-	case t == nil || a.p.misled():
+	case t == nil || a.p.misled() || o.byName[name].pruned:
 	case err == nil && t.how == "":
 		o.fail("R12", "%s: token %d was ended by %s, and it still lasts", name, s.Token, a.p.name)
-	case (errors.Is(err, tenure.ErrLost) || errors.Is(err, tenure.ErrConflict)) && t.byProc == a.p && t.how != lease.HowReleased:
-		o.fail("R12", "%s: the steal of token %d took effect, and its answer is: %v", name, s.Token, err)
+	case (errors.Is(err, tenure.ErrLost) || errors.Is(err, tenure.ErrConflict)) && t.byProc == a.p:
+		o.fail("R12", "%s: the end of token %d took effect, and its answer is: %v", name, s.Token, err)
 	}
 }
 
