@@ -44,6 +44,11 @@ func (c *Client) checkAbsent(ctx context.Context, name string) error {
 	if !c.memory.knows(name) {
 		return nil
 	}
+	if c.lookOnly {
+		if _, _, err := c.readSpace(ctx); errors.Is(err, store.ErrNotFound) {
+			return c.memory.checkSeen(name, 0) // the namespace is gone with the name
+		}
+	}
 	floor, err := c.floor(ctx)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -39,6 +40,8 @@ type app struct {
 	}
 	begun  bool // the command line was understood; errors before that are usage errors
 	status int  // what to exit with where there is no error: a child's status
+
+	verdictTells bool // the command's own last message tells of losses: the log need not
 }
 
 func newApp(stdin io.Reader, stdout, stderr io.Writer, environ []string) *app {
@@ -96,6 +99,12 @@ func (a *app) withClient(ctx context.Context, f func(c *tenure.Client) error, op
 	return errors.Join(f(c), c.Close())
 }
 
+// withReader is withClient for a command that only looks: it leaves no trace in
+// the store, and a namespace that does not exist reads as empty.
+func (a *app) withReader(ctx context.Context, f func(c *tenure.Client) error) error {
+	return a.withClient(ctx, f, tenure.WithoutCreate())
+}
+
 // open opens the client that the flags and the environment choose.
 func (a *app) open(ctx context.Context, opts ...tenure.Option) (*tenure.Client, error) {
 	t, err := a.target()
@@ -122,11 +131,14 @@ func (a *app) options(t target) []tenure.Option {
 
 // logger prints what a person should know while a command runs.
 func (a *app) logger() *slog.Logger {
-	level := slog.LevelWarn
-	if a.flags.verbose {
-		level = slog.LevelDebug
+	h := &logHandler{w: a.stderr, mu: new(sync.Mutex), least: slog.LevelWarn, most: aboveAll}
+	switch {
+	case a.flags.verbose:
+		h.least = slog.LevelDebug
+	case a.verdictTells:
+		h.most = slog.LevelError - 1
 	}
-	return slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: level}))
+	return slog.New(h)
 }
 
 // warn prints a line that is no error.

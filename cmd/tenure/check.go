@@ -33,7 +33,7 @@ makes it last.`,
 			if err := a.proof(cmd, name, &token, nil); err != nil {
 				return err
 			}
-			return a.withClient(ctx, func(c *tenure.Client) error { return a.check(ctx, c, name, token, asJSON) })
+			return a.withReader(ctx, func(c *tenure.Client) error { return a.check(ctx, c, name, token, asJSON) })
 		}),
 	}
 	addJSONFlag(cmd, &asJSON)

@@ -80,7 +80,7 @@ func TestJSONShapesAreDocumented(t *testing.T) {
 	doc := readDoc(t)
 	for name, v := range map[string]any{
 		"status": statusJSON{Ended: &endedJSON{}, Observed: &observedJSON{}}, "history": tenureJSON{}, "watch": changeJSON{},
-		"check": checkJSON{}, "store show": spaceJSON{}, "store prune": prunedJSON{}, "doctor": doctorJSON{Checks: []finding{{}}}, "version": versionJSON{},
+		"run --status-file": runStatus{}, "check": checkJSON{}, "store show": spaceJSON{}, "store prune": prunedJSON{}, "doctor": doctorJSON{Checks: []finding{{}}}, "version": versionJSON{},
 	} {
 		_, rest, found := strings.Cut(doc, "\n#### JSON of `"+name+"`")
 		_, rest, fenced := strings.Cut(rest, "\n```json\n")

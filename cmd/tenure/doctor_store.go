@@ -164,7 +164,7 @@ func (a *app) namespaceFinding(ctx context.Context, st store.Store, t target, r 
 	if errors.Is(err, store.ErrNotFound) {
 		return good(check, "%q does not exist yet; the first command that uses it makes it", t.namespace)
 	}
-	c, err := tenure.New(ctx, st, append(a.options(t), tenure.WithoutProbe())...)
+	c, err := tenure.New(ctx, st, append(a.options(t), tenure.WithoutCreate())...)
 	if err != nil {
 		return failure(check, err)
 	}

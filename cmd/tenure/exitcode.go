@@ -138,15 +138,30 @@ func (a *app) report(err error) int {
 
 // nextStep is what to do about err, "" if its message says so already.
 func nextStep(err error) string {
-	if isA[*signalError](err) || isA[*proc.SignalError](err) || isA[*timeLimitError](err) || isA[*outputError](err) {
-		return ""
-	}
 	var u *usageError
-	if errors.As(err, &u) {
+	v := verdictOn(err)
+	switch {
+	case isA[*signalError](err), isA[*proc.SignalError](err), isA[*timeLimitError](err), isA[*outputError](err), isA[*proc.StartError](err):
+		return ""
+	case errors.As(err, &u):
 		return fmt.Sprintf("see `%s --help`", u.path)
+	case isA[*guardAheadError](err):
+		return "the store knows less than the guard: was it restored, or is it another one? `tenure jump` above the token seen (docs/GUARANTEES.md, lost state)"
+	case v.code == exitUnavailable && isA[*commandEndedError](err):
+		return "" // the store is not what the user waits for any more
 	}
-	return verdictOn(err).next
+	return v.next
 }
+
+// commandEndedError says that a command was ended, or was not started, and why.
+type commandEndedError struct {
+	what string
+	err  error
+}
+
+func (e *commandEndedError) Error() string { return e.what + ": " + e.err.Error() }
+
+func (e *commandEndedError) Unwrap() error { return e.err }
 
 // clean makes text from outside safe for a terminal: what is not printable is
 // escaped, further lines are indented.

@@ -47,7 +47,8 @@ func fail(kind error, ops ...faultstore.Op) []faultstore.Rule {
 }
 
 // A store that ignores a condition fails its probe: the doctor names the
-// property, and no command keeps a lease there.
+// property, and no command that acts keeps a lease there. One that only looks
+// does not write, so it does not probe either.
 //
 // SPEC ST10 UI1
 func TestStoreThatFailsItsProbe(t *testing.T) {
@@ -58,7 +59,9 @@ func TestStoreThatFailsItsProbe(t *testing.T) {
 	} {
 		rules := []faultstore.Rule{{Ops: []faultstore.Op{op}, Fault: faultstore.IgnoreCondition()}}
 		onStore(t, rules, "doctor").want(t, 78, "fail  probe", "failed: probe")
-		onStore(t, rules, "status", "job").want(t, 78, "", property)
+		onStore(t, rules, "store", "init").want(t, 78, "", property)
+		onStore(t, rules, "jump", "--all", "--above", "5").want(t, 78, "", property)
+		onStore(t, rules, "status", "job").want(t, 0, "absent", "")
 		r := onStore(t, rules, "doctor", "--json")
 		var report doctorJSON
 		if err := json.Unmarshal([]byte(r.stdout), &report); err != nil || report.OK || r.code != 78 {
@@ -78,7 +81,9 @@ func TestStoreThatFailsItsProbe(t *testing.T) {
 func TestMissingRights(t *testing.T) {
 	t.Parallel()
 	onStore(t, fail(store.ErrDenied, faultstore.OpReplace), "doctor").want(t, 77, "fail  rights", "failed: rights")
-	onStore(t, fail(store.ErrDenied, faultstore.OpCreate), "ls").want(t, 77, "", "denied")
+	onStore(t, fail(store.ErrDenied, faultstore.OpCreate), "store", "init").want(t, 77, "", "denied")
+	onStore(t, fail(store.ErrDenied, faultstore.OpGet), "ls").want(t, 77, "", "denied")
+	onStore(t, fail(store.ErrDenied, faultstore.OpCreate, faultstore.OpReplace, faultstore.OpDelete), "ls").want(t, 0, "", "no lease")
 	r := onStore(t, fail(store.ErrDenied, faultstore.OpDelete), "doctor")
 	r.want(t, 0, "warn  rights", "")
 	r.want(t, 0, "these credentials may not delete: leases are safe", "")

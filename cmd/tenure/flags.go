@@ -29,7 +29,7 @@ func (f textFlag) Type() string { return "text" }
 
 func (f textFlag) Set(s string) error {
 	if s == "" {
-		return fmt.Errorf("it is empty: leave the flag out to get the default")
+		return fmt.Errorf("it is empty")
 	}
 	*f.p = s
 	return nil

@@ -166,9 +166,9 @@ func guardOutcome(res proc.Result) proc.Outcome {
 	out := proc.Outcome{Code: res.Code}
 	switch {
 	case res.Lost != nil:
-		out = outcomeOf(fmt.Errorf("the command was ended: %w", res.Lost))
+		out = outcomeOf(&commandEndedError{"the command was ended", res.Lost})
 	case res.Err != nil:
-		out.Message = "tenure: " + clean(res.Err.Error())
+		out.Message = describe(res.Err)
 	}
 	for _, s := range res.Survivors {
 		out.Message += fmt.Sprintf("\ntenure: still there, and still inside: %s", clean(s.String()))

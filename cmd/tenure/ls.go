@@ -31,7 +31,7 @@ code then says what was wrong.`,
 			if len(args) > 0 {
 				prefix = args[0]
 			}
-			return a.withClient(ctx, func(c *tenure.Client) error { return a.list(ctx, c, prefix, asJSON) })
+			return a.withReader(ctx, func(c *tenure.Client) error { return a.list(ctx, c, prefix, asJSON) })
 		}),
 	}
 	addJSONFlag(cmd, &asJSON)

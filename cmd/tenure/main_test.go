@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,23 +13,41 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/tenure-project/tenure/cmd/tenure/internal/demo"
 )
 
-// TestMain lets the scripts run the program, and two helpers built on the same
-// code, as processes of their own. Each of them, and the tests themselves, must
-// leave no goroutine behind.
+// TestMain lets the tests run the program, and helpers built on the same code,
+// as processes of their own. Each of them, and the tests themselves, must leave
+// no goroutine behind.
 func TestMain(m *testing.M) {
+	// Most tests here wait for other processes: more of them fit at once than
+	// there are processors. A -parallel on the command line still decides.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	testscript.Main(checkedMain{m}, map[string]func(){
 		"tenure": func() {
-			code := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ())
-			if slices.Contains(os.Args, "--") { // around a command, the process ends at once by design
+			code := runWithFaults(os.Args[1:])
+			if slices.Contains(os.Args, "--") || os.Getenv(demo.Env) != "" { // the process ends at once by design
 				os.Exit(code)
 			}
 			os.Exit(checked(code))
 		},
 		"hold":   func() { os.Exit(checked(runHold(os.Args[1:]))) },
 		"rawput": func() { os.Exit(checked(runRawput(os.Args[1:]))) },
+		"work":   func() { os.Exit(runWork(os.Args[1:])) },
 	})
+}
+
+// runWithFaults is the whole program, with one driver more: "cut:".
+func runWithFaults(args []string) int {
+	if code, ok := contend(os.Environ(), os.Stdin, os.Stdout); ok {
+		return code
+	}
+	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	a.drivers = append(a.drivers, cutDriver())
+	return a.run(newRootCmd(a), args)
 }
 
 type checkedMain struct{ m *testing.M }
@@ -50,12 +69,16 @@ func checked(code int) int {
 // SPEC UI1 UI4
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	runScripts(t, "script", setUpScript)
+}
+
+func runScripts(t *testing.T, folder string, setUp func(*testscript.Env) error) {
 	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
+		Dir:                 filepath.Join("testdata", folder),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("TENURE_UPDATE_SCRIPTS") != "",
-		Setup:               setUpScript,
+		Setup:               setUp,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code":    scriptCode,
 			"scrub":   scriptScrub,

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,12 +25,14 @@ const forever = time.Duration(-1)
 type running struct {
 	a          *app
 	t          target
+	way        []string // that leads the command to the same store and namespace
 	lease      string
 	ttl, grace time.Duration
 	reserve    time.Duration
 	wait       time.Duration
 	note       string
 	guards     []string
+	raisers    []tenure.Raiser // the guards, opened
 	statusFile string
 	command    []string
 }
@@ -54,24 +56,19 @@ effect is stopped by a guard only: see --guard and "tenure guard".`,
 		Example: `  tenure run --lease backup -- ./backup.sh
   tenure run --lease backup --wait 0 -- ./backup.sh      # from cron: 75 if it is held
   tenure run --lease ledger --guard /srv/ledger -- tenure guard /srv/ledger -- ./append.sh`,
-		Args: runArgs,
+		Args: func(cmd *cobra.Command, args []string) error { return r.told(runArgs(cmd, args)) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.begun = true
 			r.command = args
 			if err := r.complete(cmd); err != nil {
-				return err
+				return r.told(err)
 			}
-			report, err := proc.Main(proc.Options{
-				Clock: a.clk, Grace: r.grace, Reserve: r.reserve, Stderr: a.stderr,
-				LostCode: exitNotCurrent, FailCode: exitUnavailable,
-			}, r.lead)
-			a.status = report.Code
-			if err == nil && report.TookOver {
-				err = r.writeStatus(runStatus{End: "supervisor-gone", Code: report.Code, Reason: report.Message, Survivors: texts(report.Survivors)})
-			}
-			return err
+			return r.told(r.play())
 		},
 	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return r.told(&usageError{err: err, path: cmd.CommandPath()})
+	})
 	f := cmd.Flags()
 	f.Var(textFlag{&r.lease}, "lease", "the lease's `name`")
 	addTTLFlag(cmd, &r.ttl)
@@ -81,6 +78,26 @@ effect is stopped by a guard only: see --guard and "tenure guard".`,
 	f.StringArrayVar(&r.guards, "guard", nil, "a `path` whose guard is raised to the new token before CMD starts (may be repeated)")
 	f.Var(textFlag{&r.statusFile}, "status-file", "a `file` that tells at the end who ended and why, as JSON")
 	return cmd
+}
+
+// play runs the command in the two processes of package proc.
+func (r *running) play() error {
+	r.a.verdictTells = true
+	report, err := proc.Main(proc.Options{
+		Clock: r.a.clk, Grace: r.grace, Reserve: r.reserve, Stderr: r.a.stderr,
+		LostCode: exitNotCurrent, FailCode: exitUnavailable,
+	}, r.lead)
+	if err != nil {
+		return err
+	}
+	r.a.status = report.Code
+	if report.TookOver {
+		st := runStatus{End: endSupervisorGone, Code: report.Code, Reason: plain(report.Message), Survivors: texts(report.Survivors)}
+		if err := r.writeStatus(st); err != nil {
+			r.a.warn("%v", err)
+		}
+	}
+	return nil
 }
 
 // waitFlag is 0, a duration, or forever.
@@ -111,6 +128,8 @@ func runArgs(cmd *cobra.Command, args []string) error {
 		return bad(fmt.Sprintf(`write "--" before the command, and nothing but flags before it (not %q)`, args[0]))
 	case len(args) == 0:
 		return bad(`there is no command: write "-- CMD" at the end`)
+	case args[0] == "":
+		return bad("the command's name is empty")
 	}
 	return nil
 }
@@ -123,149 +142,45 @@ func (r *running) complete(cmd *cobra.Command) (err error) {
 	if r.t, err = r.a.target(); err != nil {
 		return err
 	}
-	timing := lease.Timing{TTL: r.ttl}.Defaults()
-	if !cmd.Flags().Changed("grace") {
-		r.grace = min(5*time.Second, timing.TTL/3)
-	}
-	r.reserve = proc.DefaultReserve(timing.TTL)
-	timing.Stop = proc.StopTime(r.grace, r.reserve)
-	return errors.Join(store.CheckName("lease name", r.lease), timing.Check(), lease.CheckNote(r.note))
-}
-
-// lead takes the lease, runs the command under it, and gives it up. It runs in
-// the process that owns the command's tree.
-func (r *running) lead(s *proc.Supervisor) proc.Outcome {
-	out, st := r.hold(s)
-	st.Code = out.Code
-	if err := r.writeStatus(st); err != nil {
-		out.Message = joinLines(out.Message, describe(err))
-	}
-	return out
-}
-
-func (r *running) hold(s *proc.Supervisor) (proc.Outcome, runStatus) {
-	client, err := r.open(s.Context())
-	if err != nil {
-		return r.failed(err)
-	}
-	defer client.Close()
-	l, err := r.acquire(s, client)
-	if err != nil {
-		return r.failed(err)
-	}
-	return r.runUnder(s, l)
-}
-
-func (r *running) open(ctx context.Context) (*tenure.Client, error) {
-	if err := r.t.prepare(); err != nil {
-		return nil, err
-	}
-	opts := append(r.a.options(r.t), tenure.WithTreeProof(proc.CgroupEmpty))
-	if r.ttl > 0 {
-		opts = append(opts, tenure.WithTTL(r.ttl))
-	}
-	return tenure.Open(ctx, r.t.url, opts...)
-}
-
-// acquire waits as long as it was told to, and raises the guards.
-func (r *running) acquire(s *proc.Supervisor, c *tenure.Client) (*tenure.Lease, error) {
-	opts := []tenure.AcquireOption{tenure.Note(r.note), tenure.Stop(proc.StopTime(r.grace, r.reserve))}
-	if group := s.Contain(); group != "" {
-		opts = append(opts, tenure.ContainedIn(group))
-	}
-	for _, path := range r.guards {
-		g, err := fileguard.Open(path, c.Namespace(), r.lease)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, tenure.Guards(g))
-	}
-	ctx := s.Context()
-	switch r.wait {
-	case 0:
-		return c.TryAcquire(ctx, r.lease, opts...)
-	case forever:
-		return c.Acquire(ctx, r.lease, opts...)
-	}
-	limit := &timeLimitError{limit: r.wait}
-	wctx, cancel := context.WithTimeoutCause(ctx, r.wait, limit)
-	defer cancel()
-	l, err := c.Acquire(wctx, r.lease, opts...)
-	if errors.Is(err, limit) && ctx.Err() == nil {
-		return nil, r.stillHeld(ctx, c, err)
-	}
-	return l, err
-}
-
-// stillHeld says who holds the lease, after the wait for it was over.
-func (r *running) stillHeld(ctx context.Context, c *tenure.Client, err error) error {
-	st, statusErr := c.Status(ctx, r.lease)
-	if statusErr != nil || st.State != tenure.Held {
+	if r.way, err = r.t.pairs(); err != nil {
 		return err
 	}
-	held := &tenure.HeldError{Name: st.Name, Owner: st.Owner, Label: st.Label, Token: st.Token, Since: st.Since, Note: st.Note}
-	return fmt.Errorf("waited for %v: %w", r.wait, held)
-}
-
-// runUnder runs the command under l and releases l once the whole tree is gone.
-func (r *running) runUnder(s *proc.Supervisor, l *tenure.Lease) (proc.Outcome, runStatus) {
-	file, err := proc.NewDeadlineFile(l.Token())
-	if err != nil {
-		return r.failed(errors.Join(err, l.Release(context.Background())))
+	if err := errors.Join(store.CheckName("lease name", r.lease), lease.CheckNote(r.note), r.fitGrace(cmd.Flags().Changed("grace"))); err != nil {
+		return err
 	}
-	pairs := []string{
-		envLease, l.Name(), envToken, fmt.Sprint(l.Token()), envOwner, l.Owner(), envDeadlineFile, file.Path(),
-	}
-	if way, err := r.t.pairs(); err == nil {
-		pairs = append(pairs, way...)
-	}
-	res := s.Run(proc.Command{Args: r.command, Env: r.a.env.with(pairs...), DeadlineFile: file}, leaseHold{l})
-	var released error
-	if len(res.Survivors) == 0 {
-		released = l.Release(context.Background())
-	}
-	return r.verdict(l, res, released)
-}
-
-// leaseHold is a lease as the supervisor sees it.
-type leaseHold struct{ l *tenure.Lease }
-
-func (h leaseHold) Deadline() (time.Duration, bool) { return h.l.Deadline() }
-
-func (h leaseHold) Done() <-chan struct{} { return h.l.Done() }
-
-func (h leaseHold) Err() error { return h.l.Err() }
-
-// verdict is what the wrapper prints and returns, and what the status file says.
-func (r *running) verdict(l *tenure.Lease, res proc.Result, released error) (proc.Outcome, runStatus) {
-	out := proc.Outcome{Code: res.Code}
-	st := runStatus{Token: l.Token(), Owner: l.Owner(), End: string(res.End), CommandCode: res.Code, Signal: res.Signal, Survivors: texts(res.Survivors)}
-	switch {
-	case res.Lost != nil:
-		out = outcomeOf(res.Lost)
-		out.Code = exitNotCurrent // also where it merely could not be renewed
-		st.End = string(proc.Lost)
-	case errors.Is(released, tenure.ErrUnconfirmed):
-		out.Message = describe(released)
-		if out.Code == 0 {
-			out.Code = exitUnconfirmed
+	for _, path := range r.guards {
+		g, err := fileguard.Open(path, r.t.namespace, r.lease)
+		if err != nil {
+			return err
 		}
-	case errors.Is(released, tenure.ErrLost):
-		out = outcomeOf(released)
-	case released != nil:
-		out.Message = describe(released)
-	case res.Err != nil:
-		out.Message = describe(res.Err)
+		r.raisers = append(r.raisers, g)
 	}
-	st.Reason = out.Message
-	for _, s := range st.Survivors {
-		out.Message = joinLines(out.Message, "tenure: still running, so the lease is left to lapse: "+clean(s))
-	}
-	return out, st
+	return r.checkStatusFile()
 }
 
-// failed is the verdict on a run that did not come to its command.
-func (r *running) failed(err error) (proc.Outcome, runStatus) {
-	out := outcomeOf(err)
-	return out, runStatus{End: string(proc.NotStarted), Reason: out.Message}
+// fitGrace chooses the grace, or refuses one that leaves no time to renew (DL5).
+func (r *running) fitGrace(given bool) error {
+	t := lease.Timing{TTL: r.ttl}.Defaults()
+	if !given {
+		r.grace = min(5*time.Second, t.TTL/3)
+	}
+	r.reserve = proc.DefaultReserve(t.TTL)
+	if fits(t.TTL, r.grace) {
+		return nil
+	}
+	const step, steps = 100 * time.Millisecond, int(lease.MaxTTL / (100 * time.Millisecond))
+	text := fmt.Sprintf("--grace %v does not fit a TTL of %v: give less than %v", r.grace, t.TTL,
+		t.TTL-t.Margin-r.reserve-t.Renew-2*t.Attempt)
+	if n := sort.Search(steps, func(n int) bool { return fits(time.Duration(n+1)*step, r.grace) }); n < steps {
+		text += fmt.Sprintf(", or --ttl %v", time.Duration(n+1)*step)
+	}
+	return invalid("%s", text)
+}
+
+// fits says whether a tree can be ended within grace and the lease be renewed
+// before that.
+func fits(ttl, grace time.Duration) bool {
+	t := lease.Timing{TTL: ttl}.Defaults()
+	t.Stop = proc.StopTime(grace, proc.DefaultReserve(ttl))
+	return t.Check() == nil
 }

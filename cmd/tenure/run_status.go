@@ -2,29 +2,63 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/tenure-project/tenure/internal/proc"
 	"github.com/tenure-project/tenure/store"
 )
 
+// endSupervisorGone is the one end that package proc does not report: the
+// wrapper had to end the run itself.
+const endSupervisorGone = "supervisor-gone"
+
 // runStatus is the content of --status-file: it tells a code of the command's
 // own from one of ours.
 type runStatus struct {
-	Schema int    `json:"schema"`
-	Lease  string `json:"lease"`
-	Token  uint64 `json:"token,omitempty"`
-	Owner  string `json:"owner,omitempty"`
+	Schema    int    `json:"schema"`
+	Namespace string `json:"namespace"`
+	Lease     string `json:"lease"`
+	Token     uint64 `json:"token"`
+	Owner     string `json:"owner"`
 	// End is not-started, exited, lost, interrupted, wrapper-gone or
 	// supervisor-gone.
 	End string `json:"end"`
-	// Code is what tenure exits with, CommandCode what the command exited with.
+	// Code is what tenure exits with, CommandCode what the command exited with,
+	// null where there was none.
 	Code        int      `json:"code"`
-	CommandCode int      `json:"command_code"`
-	Signal      int      `json:"signal,omitempty"`
-	Reason      string   `json:"reason,omitempty"`
-	Survivors   []string `json:"survivors,omitempty"`
+	CommandCode *int     `json:"command_code"`
+	Signal      int      `json:"signal"`
+	Reason      string   `json:"reason"`
+	Survivors   []string `json:"survivors"`
+}
+
+// told writes the status file for a run that failed before it began, so that
+// what stands there from an earlier run is not taken for this one's.
+func (r *running) told(err error) error {
+	if err != nil {
+		_ = r.writeStatus(runStatus{End: string(proc.NotStarted), Code: exitCode(err), Reason: plain(err.Error())})
+	}
+	return err
+}
+
+// checkStatusFile finds out before anything happens whether the file can be
+// written in the end.
+func (r *running) checkStatusFile() error {
+	if r.statusFile == "" {
+		return nil
+	}
+	path, err := statusPath(r.statusFile)
+	if err != nil {
+		return err
+	}
+	fresh, err := freshBeside(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(fresh.Close(), os.Remove(fresh.Name()))
 }
 
 // writeStatus replaces the status file as a whole, if one was asked for.
@@ -32,27 +66,63 @@ func (r *running) writeStatus(st runStatus) error {
 	if r.statusFile == "" {
 		return nil
 	}
-	st.Schema, st.Lease = 1, r.lease
+	st.Schema, st.Namespace, st.Lease = schema, r.t.namespace, r.lease
+	if st.Survivors == nil {
+		st.Survivors = []string{}
+	}
 	body, err := json.Marshal(st)
 	if err != nil {
 		return err
 	}
-	fresh, err := os.CreateTemp(filepath.Dir(r.statusFile), ".tenure-status-*")
+	path, err := statusPath(r.statusFile)
 	if err != nil {
-		return store.Wrap(store.ErrInvalid, "", "write status file", r.statusFile, err)
+		return err
+	}
+	fresh, err := freshBeside(path)
+	if err != nil {
+		return err
 	}
 	_, err = fresh.Write(append(body, '\n'))
 	if closeErr := fresh.Close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
-		err = os.Rename(fresh.Name(), r.statusFile)
+		err = os.Rename(fresh.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(fresh.Name())
-		return store.Wrap(store.ErrInvalid, "", "write status file", r.statusFile, err)
+		return statusFileError(path, err)
 	}
 	return nil
+}
+
+// statusPath is the file that name leads to. Anything but a file is refused:
+// replacing a device or a pipe would harm others.
+func statusPath(name string) (string, error) {
+	path, err := filepath.EvalSymlinks(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return name, nil
+	}
+	if err != nil {
+		return "", statusFileError(name, err)
+	}
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return "", statusFileError(name, errors.Join(errors.New("it is there, but is no regular file"), err))
+	}
+	return path, nil
+}
+
+// freshBeside makes an empty file that can be renamed to path.
+func freshBeside(path string) (*os.File, error) {
+	fresh, err := os.CreateTemp(filepath.Dir(path), ".tenure-status-*")
+	if err != nil {
+		return nil, statusFileError(path, err)
+	}
+	return fresh, nil
+}
+
+func statusFileError(path string, err error) error {
+	return store.Wrap(store.ErrInvalid, "", "write status file", path, err)
 }
 
 func texts(survivors []proc.Survivor) []string {
@@ -62,6 +132,9 @@ func texts(survivors []proc.Survivor) []string {
 	}
 	return out
 }
+
+// plain is a message as a program reads it: without the program's own name.
+func plain(text string) string { return strings.TrimPrefix(text, "tenure: ") }
 
 func joinLines(a, b string) string {
 	if a == "" {

@@ -31,7 +31,7 @@ the command watches for a renewal, up to that long, and says what it saw.`,
 			if err != nil {
 				return err
 			}
-			return a.withClient(ctx, func(c *tenure.Client) error {
+			return a.withReader(ctx, func(c *tenure.Client) error {
 				s, seen, err := a.look(ctx, c, name, observe)
 				if err != nil {
 					return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -36,8 +37,11 @@ func newStoreShowCmd(a *app) *cobra.Command {
 		Short: "Show a namespace's settings and what its store can do",
 		Args:  args(0),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withClient(ctx, func(c *tenure.Client) error {
+			return a.withReader(ctx, func(c *tenure.Client) error {
 				s, err := c.Settings(ctx)
+				if errors.Is(err, tenure.ErrNotFound) { // it has no settings yet
+					s, err = tenure.Settings{Namespace: c.Namespace()}, nil
+				}
 				if err != nil {
 					return err
 				}
@@ -64,15 +68,12 @@ func newSpaceJSON(s tenure.Settings, i store.Info) spaceJSON {
 
 func (a *app) printSpace(s tenure.Settings, i store.Info) {
 	var t table
-	level := fmt.Sprint(s.Level)
-	if s.Level < record.Level {
-		level += fmt.Sprintf(" (this program can write %d: tenure store upgrade)", record.Level)
-	}
 	t.row("namespace", showName(s.Namespace))
-	t.row("format level", level)
-	t.row("retention", "released records are kept "+retention(s.Retention))
-	t.row("floor", fmt.Sprintf("%d (a name never seen before gets a higher token)", s.Floor))
-	t.row("created", since(s.Created, "by its maker's clock"))
+	if s.Level > 0 {
+		settingsRows(&t, s)
+	} else {
+		t.row("created", "not yet: `tenure store init` makes it, and so does the first command that acquires a lease in it")
+	}
 	t.row("store", printable(i.Identity))
 	t.row("driver", i.Driver)
 	t.row("powers", orDash(strings.Join(powers(i.Can), ", ")))
@@ -81,6 +82,17 @@ func (a *app) printSpace(s tenure.Settings, i store.Info) {
 		t.row("writes", fmt.Sprintf("%g per second and lease", i.WritesPerSecond))
 	}
 	t.print(a.out)
+}
+
+func settingsRows(t *table, s tenure.Settings) {
+	level := fmt.Sprint(s.Level)
+	if s.Level < record.Level {
+		level += fmt.Sprintf(" (this program can write %d: tenure store upgrade)", record.Level)
+	}
+	t.row("format level", level)
+	t.row("retention", "released records are kept "+retention(s.Retention))
+	t.row("floor", fmt.Sprintf("%d (a name never seen before gets a higher token)", s.Floor))
+	t.row("created", since(s.Created, "by its maker's clock"))
 }
 
 func hosts(i store.Info) string {

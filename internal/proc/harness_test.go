@@ -151,9 +151,7 @@ func (j *job) cleanup() {
 		}
 		clock.Sleep(testClock, 5*time.Millisecond, nil)
 	}
-	if j.cmd.ProcessState == nil {
-		<-j.ended
-	}
+	<-j.ended
 	for _, e := range j.events() {
 		if r, err := parseCgroupRef(e.Text); e.What == "supervisor" && err == nil {
 			_ = removeGroups(r.path)

@@ -127,6 +127,7 @@ func supervise(o Options, fd, wrapper int, inherited []int, ignored map[unix.Sig
 	out := lead(s)
 	if !s.wrapperGone() {
 		l.send(message{Kind: msgFinal, Code: out.Code, Text: out.Message})
+		s.wakeWrapper()
 		l.finish(o.Clock, time.Second)
 	} else if out.Message != "" {
 		fmt.Fprintln(o.Stderr, out.Message) // nobody else is left to say it

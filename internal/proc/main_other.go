@@ -15,7 +15,9 @@ var errPlatform = store.Errorf(store.ErrInvalid, "", "run", "", "this system is 
 type Supervisor struct{}
 
 // Main refuses: this system is not supported.
-func Main(Options, func(*Supervisor) Outcome) (Report, error) { return Report{}, errPlatform }
+func Main(o Options, _ func(*Supervisor) Outcome) (Report, error) {
+	return Report{}, errors.Join(o.complete(), errPlatform)
+}
 
 // Context returns a context that has ended.
 func (*Supervisor) Context() context.Context {

@@ -172,7 +172,7 @@ func playRun() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 64
 	}
-	log.write("exit "+string(rep.Role), 0, rep.Message)
+	log.write("exit "+string(rep.Role), time.Duration(rep.Code), rep.Message)
 	return rep.Code
 }
 

@@ -26,7 +26,7 @@ type run struct {
 	inbox  chan message // from the wrapper
 	mirror *mirror
 	child  *child
-	events <-chan childEvent // closed once the command has been waited for
+	over   bool // the command has been waited for
 	status syscall.WaitStatus
 	died   chan os.Signal // SIGCHLD
 	reaper *reaper
@@ -59,7 +59,7 @@ func (s *Supervisor) Run(cmd Command, hold Hold) Result {
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.run, s.ran = nil, true
+		s.run, s.ran, s.mirror = nil, true, r.mirror
 	}()
 	if err := r.start(); err != nil {
 		r.tidy()
@@ -189,6 +189,7 @@ func (r *run) newest() time.Duration {
 func (r *run) fork(path string) error {
 	r.others = ownChildren()
 	r.s.survive(stopSignals)
+	signal.Notify(r.died, unix.SIGCHLD)
 	c, err := startChild(path, r.cmd.Args, withoutMark(r.cmd.Env), r.s.group)
 	if err != nil {
 		return startError(r.cmd.Args[0], err)
@@ -202,7 +203,5 @@ func (r *run) fork(path string) error {
 	}
 	letGo(r.s.inherited)
 	r.mirror = newMirror(r.s, c.pid)
-	r.events = c.wait()
-	signal.Notify(r.died, unix.SIGCHLD)
 	return nil
 }

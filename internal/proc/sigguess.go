@@ -8,9 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// siginfo says that signals are told apart by a guess here.
-const siginfo = false
-
+// probeSignal is for systems on which the kernel is asked.
 func probeSignal(unix.Signal) error { return nil }
 
 // arrivals guesses where a signal came from: INT and QUIT came from the terminal

@@ -5,6 +5,7 @@ package proc
 import (
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/clock"
@@ -29,6 +30,8 @@ type signals struct {
 	ignored map[unix.Signal]bool
 	raw     chan os.Signal
 	out     chan arrival
+	// blind are the signals whose origin cannot be told: they are passed on.
+	blind [65]atomic.Bool
 }
 
 // catchSignals begins to catch what is passed on. A signal that was ignored at
@@ -43,9 +46,15 @@ func catchSignals(c clock.Clock, ignored map[unix.Signal]bool) *signals {
 
 func (s *signals) catch(list []unix.Signal) {
 	for _, sig := range list {
-		if !s.ignored[sig] {
-			signal.Notify(s.raw, sig)
-			_ = probeSignal(sig) // without it the signal would merely be passed on
+		if s.ignored[sig] {
+			continue
+		}
+		// The probe first, so that none slips through uncounted. A signal that the
+		// runtime leaves alone until it is asked for is the other way round.
+		probed := probeSignal(sig) == nil
+		signal.Notify(s.raw, sig)
+		if !probed {
+			s.blind[sig].Store(probeSignal(sig) != nil)
 		}
 	}
 }
@@ -59,6 +68,9 @@ func (s *signals) sort() {
 		}
 		at := s.clk.Boot()
 		kernel, process := arrivals(sig)
+		if s.blind[sig].Load() {
+			kernel, process = 0, 1
+		}
 		if kernel > 0 {
 			s.out <- arrival{sig, true, at}
 		}

@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"errors"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -18,9 +19,6 @@ import (
 // unblocked in every thread, so signalfd cannot have them. So a handler of a few
 // instructions stands before Go's own: it counts by origin.
 
-// siginfo says that signals are told apart by their true origin here.
-const siginfo = true
-
 // maxSignal is above every signal number.
 const maxSignal = 65
 
@@ -30,8 +28,13 @@ var (
 	nextHandler uintptr
 )
 
+// probeAddress is where the handler in the assembly file is.
 func probeAddress() uintptr
-func probe()
+
+const (
+	defaultAction = 0
+	ignoreAction  = 1
+)
 
 // sigaction is the kernel's struct.
 type sigaction struct {
@@ -50,8 +53,9 @@ func changeAction(sig unix.Signal, to, from *sigaction) error {
 	return nil
 }
 
-// probeSignal puts the probe before Go's handler of sig, which os/signal must
-// have installed. It is called from one goroutine only.
+// probeSignal puts the probe before Go's handler of sig. It fails where there is
+// none yet; then os/signal must be asked for the signal first. It is called from
+// one goroutine only.
 func probeSignal(sig unix.Signal) error {
 	var a sigaction
 	if err := changeAction(sig, nil, &a); err != nil {
@@ -60,7 +64,15 @@ func probeSignal(sig unix.Signal) error {
 	if a.handler == probeAddress() {
 		return nil
 	}
-	nextHandler = a.handler // the same for every signal
+	if a.handler == defaultAction || a.handler == ignoreAction {
+		return errors.New("the runtime does not handle this signal")
+	}
+	if nextHandler == 0 {
+		nextHandler = a.handler
+	}
+	if nextHandler != a.handler {
+		return errors.New("the runtime has more than one signal handler")
+	}
 	a.handler = probeAddress()
 	return changeAction(sig, &a, nil)
 }
@@ -70,20 +82,62 @@ func arrivals(sig unix.Signal) (kernel, process int) {
 	return int(atomic.SwapUint32(&fromKernel[sig], 0)), int(atomic.SwapUint32(&fromProcess[sig], 0))
 }
 
-// stopSelf stops this process as sig would by default, and returns when it goes
-// on. The kernel does not stop an orphaned process group for a terminal signal,
-// as nobody could make it go on; then stopSelf returns at once.
-func stopSelf(sig unix.Signal) {
+// stopSelf stops this process as sig would by default, if still says that it
+// should, and returns when it goes on. A SIGCONT that comes at any time after
+// still was asked prevents the stop or ends it. The kernel does not stop an
+// orphaned process group for a terminal signal, as nobody could make it go on;
+// then stopSelf returns at once.
+func stopSelf(sig unix.Signal, still func() bool) {
+	if !still() {
+		return
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if sig == unix.SIGSTOP {
-		_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), sig)
-		return
+		if orphanedGroup() { // SIGSTOP stops these too, but cannot be held back
+			_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), sig)
+			return
+		}
+		sig = unix.SIGTSTP
 	}
+	var only unix.Sigset_t
+	only.Val[0] = 1 << (sig - 1)
 	var kept sigaction
-	if changeAction(sig, &sigaction{}, &kept) != nil {
+	if unix.PthreadSigmask(unix.SIG_BLOCK, &only, nil) != nil || changeAction(sig, &sigaction{}, &kept) != nil {
 		return
 	}
+	// It is pending now; a SIGCONT takes it back.
 	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), sig)
+	if !still() {
+		_ = changeAction(sig, &sigaction{handler: ignoreAction}, nil) // discards it
+	}
+	_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, &only, nil) // here we stop
 	_ = changeAction(sig, &kept, nil)
+}
+
+// orphanedGroup reports whether nobody could make this process's group go on: no
+// process in it has a parent in the same session, but in another group.
+func orphanedGroup() bool {
+	table, err := processTable()
+	if err != nil {
+		return false
+	}
+	rows := make(map[int]process, len(table))
+	for _, p := range table {
+		rows[p.pid] = p
+	}
+	session, err := unix.Getsid(0)
+	if err != nil {
+		return false
+	}
+	for _, p := range table {
+		parent, ok := rows[p.ppid]
+		if p.pgrp != unix.Getpgrp() || !ok || parent.pgrp == p.pgrp {
+			continue
+		}
+		if theirs, err := unix.Getsid(parent.pid); err == nil && theirs == session {
+			return false
+		}
+	}
+	return true
 }

@@ -2,16 +2,14 @@
 
 // func probeAddress() uintptr
 TEXT ·probeAddress(SB), NOSPLIT, $0-8
-	MOVD $·probe(SB), R9
+	MOVD $probe<>(SB), R9
 	MOVD R9, ret+0(FP)
 	RET
 
 // probe is a signal handler. The kernel calls it with the signal in R0, its
 // siginfo_t in R1 and the context in R2. It counts the signal by origin and goes
 // on to the handler that was there before.
-//
-// func probe()
-TEXT ·probe(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
+TEXT probe<>(SB), NOSPLIT|NOFRAME|TOPFRAME, $0-0
 	MOVD $·fromKernel(SB), R9
 	MOVWU 8(R1), R10 // si_code
 	CMPW $0x80, R10  // SI_KERNEL

@@ -8,8 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopSelf stops this process and returns when it goes on.
-func stopSelf(unix.Signal) {
+// stopSelf stops this process, if still says that it should, and returns when it
+// goes on.
+func stopSelf(_ unix.Signal, still func() bool) {
+	if !still() {
+		return
+	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), unix.SIGSTOP)

@@ -30,8 +30,9 @@ type Supervisor struct {
 	hurryOnce sync.Once
 
 	mu      sync.Mutex
-	run     *run // the command that is running
-	ran     bool // a command ran and is over
+	run     *run    // the command that is running
+	ran     bool    // a command ran and is over
+	mirror  *mirror // of the last command; nil if none was started
 	asked   impatience
 	group   *cage // nil where there is none, or none was asked for yet
 	groupID string
@@ -66,6 +67,17 @@ func (s *Supervisor) survive(signals []unix.Signal) {
 	}
 }
 
+// wakeWrapper makes a wrapper that is stopped for the command read the verdict.
+func (s *Supervisor) wakeWrapper() {
+	s.mu.Lock()
+	m := s.mirror
+	s.mu.Unlock()
+	if m != nil {
+		m.close()
+	}
+}
+
+// close puts away what is left when the verdict is sent.
 func (s *Supervisor) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,11 +138,13 @@ func (s *Supervisor) listen() {
 			return
 		}
 		s.mu.Lock()
-		r := s.run
+		r, last := s.run, s.mirror
 		s.mu.Unlock()
 		switch {
 		case r != nil:
 			r.tell(m)
+		case m.Kind == msgResumed && last != nil:
+			last.resumed(m.Stop, nil)
 		case m.Kind == msgSignal:
 			s.idleSignal(m)
 		}

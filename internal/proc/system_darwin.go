@@ -139,7 +139,7 @@ func selfPath(path string) string { return path }
 
 func dup2(from, to int) error { return unix.Dup2(from, to) }
 
-func stopSelf(unix.Signal) {}
+func stopSelf(unix.Signal, func() bool) {}
 
 // handover is for systems that mirror stops.
 type handover struct{}
@@ -166,6 +166,7 @@ type mirror struct{}
 func newMirror(*Supervisor, int) *mirror { return &mirror{} }
 func (*mirror) stopped(unix.Signal)      {}
 func (*mirror) continued()               {}
+func (*mirror) close()                   {}
 func (*mirror) over()                    {}
 func (*mirror) resumed(int, *child)      {}
 

@@ -49,11 +49,10 @@ func (r *run) watch() {
 	done, gone := r.hold.Done(), r.s.gone
 	for {
 		select {
-		case e, more := <-r.events:
-			r.childEvent(e, more)
 		case m := <-r.inbox:
 			r.fromWrapper(m)
 		case <-r.died:
+			r.collect()
 			r.reaper.run()
 		case <-done:
 			done = nil
@@ -132,18 +131,25 @@ func (r *run) killAt() time.Duration {
 	return min(time.Duration(r.limit.Load()), r.s.times.kill(time.Duration(r.deadline.Load())))
 }
 
-func (r *run) childEvent(e childEvent, more bool) {
-	switch {
-	case !more:
-		r.events = nil
-		r.mirror.over()
-		r.begin(Exited, r.s.times.grace)
-	case e.status.Stopped():
-		r.mirror.stopped(e.status.StopSignal())
-	case e.status.Continued():
-		r.mirror.continued()
-	default:
-		r.status = e.status
+// collect takes in what became of the command since the last call. Nothing else
+// waits for it.
+func (r *run) collect() {
+	for !r.over {
+		var s syscall.WaitStatus
+		pid, err := syscall.Wait4(r.child.pid, &s, syscall.WNOHANG|syscall.WUNTRACED|unix.WCONTINUED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil || pid == 0:
+			return
+		case s.Stopped():
+			r.mirror.stopped(s.StopSignal())
+		case s.Continued():
+			r.mirror.continued()
+		default:
+			r.over, r.status = true, s
+			r.mirror.over()
+			r.begin(Exited, r.s.times.grace)
+		}
 	}
 }
 
@@ -152,6 +158,7 @@ func (r *run) fromWrapper(m message) {
 	case msgSignal:
 		r.signal(m)
 	case msgResumed:
+		r.collect()
 		r.mirror.resumed(m.Stop, r.child)
 	}
 }
@@ -160,7 +167,7 @@ func (r *run) fromWrapper(m message) {
 // gave it to the command already.
 func (r *run) signal(m message) {
 	hadIt := m.Kernel && m.At >= r.began
-	alive := r.events != nil
+	alive := !r.over
 	if alive && hadIt {
 		return
 	}
@@ -186,18 +193,14 @@ func (r *run) signal(m message) {
 // finish waits for the command's status, which the kernel has by now, and puts
 // everything away.
 func (r *run) finish() Result {
-	wait := newBell(r.s.opt.Clock)
-	defer wait.stop()
-	wait.at(r.s.opt.Clock.Boot() + time.Second)
-	for r.events != nil && len(r.res.Survivors) == 0 {
-		select {
-		case e, more := <-r.events:
-			r.childEvent(e, more)
-		case <-wait.c:
+	limit := r.s.opt.Clock.Boot() + time.Second
+	for r.collect(); !r.over && len(r.res.Survivors) == 0; r.collect() {
+		if r.s.opt.Clock.Boot() > limit {
 			r.res.Survivors = []Survivor{{Pid: r.child.pid, Why: "the kernel did not report its end"}}
 		}
+		clock.Sleep(r.s.opt.Clock, time.Millisecond, nil)
 	}
-	if r.events == nil {
+	if r.over {
 		r.child.release()
 	}
 	if err := r.hold.Err(); err != nil && r.res.Lost != nil {

@@ -150,9 +150,12 @@ func (w *wrapper) stop(m message) {
 	past := slices.ContainsFunc(w.backlog, func(m message) bool {
 		return m.Kind == msgStopped || m.Kind == msgContinued || m.Kind == msgEnded || m.Kind == msgFinal
 	})
-	if p, err := readProcess(w.command); !past && mirrorsStops && err == nil && p.stopped() {
+	if !past && mirrorsStops {
 		terminal := rememberTerminal(w.command)
-		stopSelf(unix.Signal(m.Signal))
+		stopSelf(unix.Signal(m.Signal), func() bool {
+			p, err := readProcess(w.command)
+			return err == nil && p.stopped()
+		})
 		terminal.restore()
 	}
 	w.link.send(message{Kind: msgResumed, Stop: m.Stop})

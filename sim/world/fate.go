@@ -32,33 +32,55 @@ func (f fate) victim() *Proc {
 	return alive[f.r.IntN(len(alive))]
 }
 
+// blow is something that fate does to a process.
+type blow int
+
+const (
+	_ blow = iota
+	crash
+	pause
+	suspend
+	cut
+	refuse
+	mute
+	freeze
+	wallStep
+	storm
+)
+
+// blows are as frequent as they stand here.
+var blows = []blow{
+	crash, crash, crash, pause, pause, pause, pause, suspend, suspend, suspend,
+	cut, cut, cut, refuse, mute, freeze, wallStep, wallStep, storm, storm,
+}
+
 func (f fate) strike(p *Proc) {
 	d := about(f.r, f.w.Plan.TTL*2/3)
 	if chance(f.r, 0.15) {
 		d += 2 * f.w.Plan.TTL
 	}
-	n := f.r.IntN(20)
-	if f.w.mutation.dozing {
-		n = 7
+	b := blows[f.r.IntN(len(blows))]
+	if most := f.w.mutation.blow; most != 0 && chance(f.r, 0.8) {
+		b, d = most, 2*d
 	}
-	switch {
-	case n < 3:
+	switch b {
+	case crash:
 		p.Crash()
-	case n < 7:
+	case pause:
 		p.Pause(d)
-	case n < 10:
+	case suspend:
 		p.Suspend(d)
-	case n < 13:
+	case cut:
 		p.Network(faultstore.Cut, d)
-	case n < 14:
+	case refuse:
 		p.Network(faultstore.Refused, d)
-	case n < 15:
+	case mute:
 		p.Network(faultstore.Mute, d)
-	case n < 16:
+	case freeze:
 		p.Network(faultstore.Frozen, d)
-	case n < 18:
+	case wallStep:
 		p.StepWall(time.Duration(f.r.NormFloat64() * float64(20*time.Minute)))
-	default:
+	case storm:
 		f.storm(p, d)
 	}
 }

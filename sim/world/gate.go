@@ -16,6 +16,7 @@ type gate struct {
 	resumed chan struct{} // nil while running
 	since   time.Time     // of the last resume
 	stops   int
+	open    bool // for good: nothing counts any more
 	held    []held
 }
 
@@ -28,7 +29,7 @@ type held struct {
 func (g *gate) stop() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.resumed != nil {
+	if g.resumed != nil || g.open {
 		return false
 	}
 	g.resumed = make(chan struct{})
@@ -51,6 +52,14 @@ func (g *gate) resume() {
 		time.AfterFunc(g.jitter(h.key), h.f)
 	}
 	g.held = nil
+}
+
+// thaw lets the process run on for good.
+func (g *gate) thaw() {
+	g.mu.Lock()
+	g.open = true
+	g.mu.Unlock()
+	g.resume()
 }
 
 func (g *gate) jitter(key uint64) time.Duration {

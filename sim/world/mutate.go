@@ -27,7 +27,7 @@ type Mutation struct {
 	thief     bool                        // the operator releases what is in use
 	rollback  bool                        // the place goes back to an older state
 	openGuard bool                        // the guard takes every token
-	dozing    bool                        // suspends strike often
+	blow      blow                        // that strikes most, if not the zero value
 }
 
 func (m *Mutation) forgets(e effect) bool { return m.forget != nil && m.forget(e) }

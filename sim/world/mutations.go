@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/tenure-project/tenure/store"
@@ -24,30 +23,29 @@ func Mutations() map[string]Mutation {
 var replace = []faultstore.Op{faultstore.OpReplace}
 
 func brokenStores() []Mutation {
-	var n atomic.Uint64
 	return []Mutation{
-		{Name: "store ignores one condition in five", Rules: []faultstore.Rule{
+		{Name: "store ignores one condition in five", Found: []string{"R3", "R1", "R4", "R9"}, Rules: []faultstore.Rule{
 			{Ops: replace, Odds: 0.2, Fault: faultstore.IgnoreCondition()}}},
-		{Name: "store checks, and writes later", Rules: []faultstore.Rule{
+		{Name: "store checks, and writes later", Found: []string{"R3", "R1", "R4", "R9"}, Rules: []faultstore.Rule{
 			{Ops: replace, Odds: 0.3, Fault: faultstore.TearCondition(20 * time.Millisecond)}}},
-		{Name: "late landings ignore their condition", Rules: []faultstore.Rule{
+		{Name: "late landings ignore their condition", Found: []string{"R3", "R1", "R4", "R9"}, Rules: []faultstore.Rule{
 			{Ops: replace, Odds: 0.1, Fault: faultstore.IgnoreCondition()},
 			{Ops: replace, Odds: 0.1, Fault: faultstore.LandLate(0, time.Second)}}},
-		{Name: "store forgets acknowledged writes", forget: func(e effect) bool {
-			return e.op == faultstore.OpReplace && mix(n.Add(1), now())%10 == 0
+		{Name: "store forgets acknowledged writes", Found: []string{"R1", "R3", "R4", "R12", "R2"}, forget: func(e effect) bool {
+			return e.op == faultstore.OpReplace && mix(hash(string(e.over)), now())%10 == 0
 		}},
-		{Name: "store forgets the floor", Prepare: func(p *Plan) { p.Retention = true }, forget: func(e effect) bool {
+		{Name: "store forgets the floor", Found: []string{"R10"}, Prepare: func(p *Plan) { p.Retention = true }, forget: func(e effect) bool {
 			return e.op == faultstore.OpReplace && strings.Contains(e.key, "/meta/")
 		}},
-		{Name: "store forgets archives", forget: func(e effect) bool {
+		{Name: "store forgets archives", Found: []string{"R9"}, forget: func(e effect) bool {
 			return strings.HasPrefix(e.key, store.Prefix(Namespace, "hist")) && e.op == faultstore.OpCreate
 		}},
-		{Name: "store is restored from a backup", rollback: true},
-		{Name: "a line whose front nobody reaches", ghost: true, Prepare: func(p *Plan) {
+		{Name: "store is restored from a backup", Found: []string{"R3"}, rollback: true},
+		{Name: "a line whose front nobody reaches", Found: []string{"R14"}, ghost: true, Prepare: func(p *Plan) {
 			p.Powers |= store.CanQueue
 			p.Powers &^= store.CanProve
 		}},
-		{Name: "a stopped process is taken for a dead one", hasty: true, Prepare: func(p *Plan) {
+		{Name: "a stopped process is taken for a dead one", Found: []string{"R5"}, hasty: true, Prepare: func(p *Plan) {
 			p.Powers |= store.CanProve
 			p.Calm = false
 		}},
@@ -59,31 +57,42 @@ func noisy(p *Plan) { p.Calm, p.Powers = false, p.Powers&^store.CanProve }
 
 func brokenClocks() []Mutation {
 	return []Mutation{
-		{Name: "a holder's clock runs at half the rate", Prepare: noisy, clock: func(slot int, c *simClock) {
+		{Name: "a holder's clock runs at half the rate", Found: []string{"R1"}, Prepare: noisy, clock: func(slot int, c *simClock) {
 			if slot%2 == 1 {
 				c.rate = 0.5
 			}
 		}},
-		{Name: "a candidate's clock runs twice as fast", Prepare: noisy, clock: func(slot int, c *simClock) {
+		{Name: "a candidate's clock runs twice as fast", Found: []string{"R4"}, Prepare: noisy, clock: func(slot int, c *simClock) {
 			if slot%2 == 1 {
 				c.rate = 2
 			}
 		}},
-		{Name: "a clock that does not count suspend", dozing: true, Prepare: noisy, clock: func(_ int, c *simClock) { c.deaf = true }},
-		{Name: "trust counts from the reply", late: time.Minute, Prepare: func(p *Plan) {
+		{Name: "a clock that does not count suspend", Found: []string{"R1", "R2"}, blow: suspend, Prepare: noisy, clock: func(_ int, c *simClock) { c.deaf = true }},
+		{Name: "trust counts from the reply", Found: []string{"R1"}, late: time.Minute, blow: cut, Prepare: slow},
+		{Name: "a holder's clock is slower than its bound", Found: []string{"R1"}, blow: cut, clock: func(slot int, c *simClock) {
+			c.rate = []float64{0.985, 1.01}[slot%2]
+		}, Prepare: func(p *Plan) {
 			noisy(p)
-			p.Latency = p.TTL / 3
-			p.Attempt, p.Margin = p.TTL/3, 0
+			p.Rho, p.Margin, p.TTL, p.Latency = 0.01, 50*time.Millisecond+time.Microsecond, 5*time.Second, time.Millisecond
+			p.Slots, p.Leases, p.Attempt, p.Length = 6, 1, 0, 300*time.Second
 		}},
-		{Name: "timers come late", Prepare: noisy, clock: func(_ int, c *simClock) { c.late = time.Minute }},
+		{Name: "timers come late", Found: []string{"R17"}, Prepare: noisy, clock: func(_ int, c *simClock) { c.late = time.Minute }},
 	}
+}
+
+// slow makes answers that take a good part of the TTL.
+func slow(p *Plan) {
+	noisy(p)
+	p.Rho, p.Margin = 0.01, max(p.TTL/100, 10*time.Millisecond)+time.Microsecond
+	p.Attempt, p.Latency, p.SlowReplies = p.TTL/4, p.TTL/100, p.TTL/5
+	p.Intensity, p.Outage = 0.1, false
 }
 
 func brokenPeople() []Mutation {
 	return []Mutation{
-		{Name: "the operator vouches for the living", liar: true, Prepare: noisy},
-		{Name: "the operator releases what is in use", thief: true, Prepare: noisy},
-		{Name: "the guard takes every token", openGuard: true, Prepare: noisy},
+		{Name: "the operator vouches for the living", Found: []string{"R1"}, liar: true, Prepare: noisy},
+		{Name: "the operator releases what is in use", Found: []string{"R6", "R1"}, thief: true, Prepare: noisy},
+		{Name: "the guard takes every token", Found: []string{"R7"}, openGuard: true, Prepare: noisy},
 	}
 }
 

@@ -3,8 +3,10 @@ package world
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/core/lease"
 )
 
 // operate acts as a person would who looks after the leases: it steals,
@@ -47,18 +49,18 @@ func (a *actor) end(ctx context.Context, name string) error {
 	if (dead || m.thief) && chance(a.r, 0.3) {
 		err = a.p.Client.ReleaseByProof(ctx, name, s.Token, s.Owner)
 		a.w.trace.add(a.p.name, "%s: release token %d by proof: %s", name, s.Token, kind(err))
-		a.ended(name, s, err)
+		a.ended(name, s, err, lease.HowReleased)
 		return err
 	}
 	o := tenure.StealOptions{Token: s.Token, Reason: "the simulation wants it", By: a.p.name, Vouch: (dead || m.liar) && chance(a.r, 0.6)}
 	_, err = a.p.Client.Steal(ctx, name, o)
 	a.w.trace.add(a.p.name, "%s: steal token %d, vouched %v: %s", name, s.Token, o.Vouch, kind(err))
-	a.ended(name, s, err)
+	a.ended(name, s, err, lease.HowForced, lease.HowVouched)
 	return err
 }
 
 // ended judges the answer of an operator's act (R12).
-func (a *actor) ended(name string, s tenure.Status, err error) {
+func (a *actor) ended(name string, s tenure.Status, err error, hows ...string) {
 	o := a.w.oracle
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,7 +69,7 @@ func (a *actor) ended(name string, s tenure.Status, err error) {
 	case t == nil || a.p.misled() || o.byName[name].pruned:
 	case err == nil && t.how == "":
 		o.fail("R12", "%s: token %d was ended by %s, and it still lasts", name, s.Token, a.p.name)
-	case (errors.Is(err, tenure.ErrLost) || errors.Is(err, tenure.ErrConflict)) && t.byProc == a.p:
+	case (errors.Is(err, tenure.ErrLost) || errors.Is(err, tenure.ErrConflict)) && t.byProc == a.p && slices.Contains(hows, t.how):
 		o.fail("R12", "%s: the end of token %d took effect, and its answer is: %v", name, s.Token, err)
 	}
 }

@@ -38,6 +38,8 @@ type Plan struct {
 	StoreClock bool
 	// Calm has no faults at all: nobody may lose anything.
 	Calm bool
+	// SlowReplies holds back the answer to every second write, by up to this.
+	SlowReplies time.Duration
 	// Outage refuses every write of an archive (LS13).
 	Outage bool
 	// Haste is how many times faster than usual callers act.
@@ -85,6 +87,9 @@ func NewPlan(seed uint64) Plan {
 	if p.Calm = chance(r, 0.1); !p.Calm {
 		p.Intensity = r.Float64() * r.Float64()
 		p.Outage = chance(r, 0.1)
+		if chance(r, 0.2) {
+			p.SlowReplies = p.TTL / time.Duration(2+r.IntN(8))
+		}
 	}
 	if p.Outage {
 		p.Haste, p.Leases = 10, 1
@@ -105,8 +110,8 @@ func powers(r *rand.Rand) store.Power {
 
 // String tells the plan in one line.
 func (p Plan) String() string {
-	s := fmt.Sprintf("seed %d: %d processes, %d leases, TTL %v, rho %v, margin %v, latency %v, %v long, network %.2f, a blow every %v",
-		p.Seed, p.Slots, p.Leases, p.TTL, p.Rho, p.Margin, p.Latency, p.Length, p.Intensity, p.Every)
+	s := fmt.Sprintf("seed %d: %d processes, %d leases, TTL %v, rho %v, margin %v, latency %v, slow replies %v, %v long, network %.2f, a blow every %v",
+		p.Seed, p.Slots, p.Leases, p.TTL, p.Rho, p.Margin, p.Latency, p.SlowReplies, p.Length, p.Intensity, p.Every)
 	for _, w := range []struct {
 		is   bool
 		name string
@@ -148,10 +153,15 @@ func (p Plan) options() []tenure.Option {
 // rules are the faults that every link has for the whole world.
 func (p Plan) rules() []faultstore.Rule {
 	rules := slices.Clone(p.Mutation.Rules)
-	if p.Outage {
+	if p.Outage && !p.Calm {
 		rules = append(rules, faultstore.Rule{
 			Match: func(c faultstore.Call) bool { return strings.HasPrefix(c.Key, store.Prefix(Namespace, "hist")) },
 			Ops:   []faultstore.Op{faultstore.OpCreate}, Fault: faultstore.Fail(store.ErrUnavailable),
+		})
+	}
+	if p.SlowReplies > 0 {
+		rules = append(rules, faultstore.Rule{
+			Ops: []faultstore.Op{faultstore.OpReplace}, Every: 2, Fault: faultstore.DelayReply(p.SlowReplies/2, p.SlowReplies),
 		})
 	}
 	return rules

@@ -35,13 +35,19 @@ func (x port) call(ctx context.Context, op faultstore.Op, key string, f func(ctx
 	if err := store.CtxErr(ctx, "sim:world", string(op), key); err != nil {
 		return err
 	}
+	began := time.Now()
 	stamp := mix(now()^site(3), hash(string(op), key))
-	x.p.toll(op, key)
+	n := x.p.toll(op, key)
+	x.p.hooked(n, false)
 	time.Sleep(1 + time.Duration(mix(stamp, x.p.seed)%4096))
 	x.p.gate.pass(stamp)
 	err := f(context.WithValue(ctx, stampKey{}, stamp))
 	time.Sleep(1 + time.Duration(mix(stamp, x.p.seed+1)%4096))
+	x.p.hooked(n, true)
 	x.p.gate.pass(stamp)
+	if op.Writes() {
+		x.p.w.mutation.answered(x.p, time.Since(began))
+	}
 	if err != nil && (ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
 		x.p.w.trace.add(x.p.name, "%s %s: %s", op, short(key), kind(err))
 	}

@@ -33,12 +33,38 @@ type Proc struct {
 	quit    context.CancelFunc
 	died    chan struct{} // closed by a crash
 	over    chan struct{} // closed when its main function returned
+	started atomic.Bool   // it has a main function
 	crashed atomic.Bool
 	frozen  atomic.Bool // its link once showed an old state for ever
 
 	mu    sync.Mutex
 	since time.Time // of the calls counted
 	calls int
+	total int // calls ever
+	hooks map[hook]func()
+}
+
+// hook is a place before or after one call.
+type hook struct {
+	call  int
+	after bool
+}
+
+// At runs f in the place of the call number n from now on, counted from 0:
+// before it is sent, or when its answer has come and nobody knows it yet.
+func (p *Proc) At(n int, after bool, f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hooks[hook{p.total + 1 + n, after}] = f
+}
+
+func (p *Proc) hooked(call int, after bool) {
+	p.mu.Lock()
+	f := p.hooks[hook{call, after}]
+	p.mu.Unlock()
+	if f != nil {
+		f()
+	}
 }
 
 // busiest is how many calls of one process in one TTL are too many (R16).
@@ -46,9 +72,10 @@ const busiest = 1000
 
 // toll counts a call, and ends a process that makes far too many: a loop without
 // a pause would go on for ever in virtual time.
-func (p *Proc) toll(op faultstore.Op, key string) {
+func (p *Proc) toll(op faultstore.Op, key string) (number int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.total++
 	if time.Since(p.since) > p.w.Plan.TTL {
 		p.since, p.calls = time.Now(), 0
 	}
@@ -56,6 +83,7 @@ func (p *Proc) toll(op faultstore.Op, key string) {
 		p.w.oracle.failNow("R16", "%s made %d calls within %v, the last a %s of %s", p.name, p.calls, time.Since(p.since), op, short(key))
 		p.Crash()
 	}
+	return p.total
 }
 
 // Spawn makes a process that has no client yet, with a clock that runs rate
@@ -65,7 +93,7 @@ func (w *World) Spawn(name string, rate float64) *Proc {
 	defer w.mu.Unlock()
 	p := &Proc{
 		w: w, id: len(w.procs) + 1, name: name, seed: mix(w.Plan.Seed, hash(name)),
-		died: make(chan struct{}), over: make(chan struct{}),
+		died: make(chan struct{}), over: make(chan struct{}), hooks: map[hook]func(){},
 	}
 	p.gate = &gate{seed: p.seed, most: max(min(w.Plan.TTL/200, 25*time.Millisecond), time.Microsecond)}
 	p.clk = newClock(rate, p.gate)
@@ -124,6 +152,9 @@ func (p *Proc) Crash() {
 	close(p.died)
 }
 
+// Context ends when the process is told to stop.
+func (p *Proc) Context() context.Context { return p.ctx }
+
 // Crashed reports whether the process has crashed.
 func (p *Proc) Crashed() bool { return p.crashed.Load() }
 
@@ -156,6 +187,9 @@ func (p *Proc) resume() {
 		p.gate.resume()
 	}
 }
+
+// Resume ends a pause or a suspend before its time.
+func (p *Proc) Resume() { p.resume() }
 
 // StepWall moves the process's wall clock.
 func (p *Proc) StepWall(d time.Duration) {
@@ -192,5 +226,5 @@ func (p *Proc) misled() bool { return p.frozen.Load() || p.w.Plan.Mutation.Name 
 func (p *Proc) thaw() {
 	p.quit()
 	p.clk.wake()
-	p.gate.resume()
+	p.gate.thaw()
 }

@@ -45,10 +45,18 @@ func play(p Plan) Verdict {
 	}
 	stop() // no more blows, no more processes
 	others.Wait()
-	w.calm()
-	w.settle(&all)
-	w.inherit()
+	all.Wait()
+	w.Recover(0.4)
 	return w.Verdict()
+}
+
+// Recover ends the faults and judges that everything recovers (R14, R9): some
+// processes crash for good first, each with the probability given, the others
+// are told to end, and two fresh ones take every lease.
+func (w *World) Recover(crashes float64) {
+	w.calm(crashes)
+	w.settle()
+	w.inherit()
 }
 
 func slotName(i int) string { return fmt.Sprintf("p%d", i+1) }
@@ -70,7 +78,7 @@ func (w *World) slot(ctx context.Context, i int) {
 		select {
 		case <-p.over:
 		case <-p.died:
-		case <-ctx.Done(): // calm or settle sees to it
+		case <-ctx.Done(): // calm sees to it
 		}
 		_ = wait(ctx, about(r, w.Plan.TTL))
 	}
@@ -93,6 +101,7 @@ func (w *World) rate(kind int, x float64) float64 {
 // main is what a process does: it joins, lets its callers act, and leaves in
 // order, after a while or when it is told to.
 func (p *Proc) main(slot int) {
+	p.started.Store(true)
 	defer close(p.over)
 	a := p.actor("main")
 	for {
@@ -123,6 +132,28 @@ func (p *Proc) main(slot int) {
 	p.quit()
 	callers.Wait()
 	p.w.trace.add(p.name, "left")
+}
+
+// Go makes f all that the process does. When f returns it leaves in order.
+func (p *Proc) Go(f func(ctx context.Context)) {
+	p.started.Store(true)
+	go func() {
+		defer close(p.over)
+		f(p.ctx)
+		p.leave()
+	}()
+}
+
+// Await waits until the process has ended or crashed, for d at most, and reports
+// whether it has.
+func (p *Proc) Await(d time.Duration) bool {
+	select {
+	case <-p.over:
+	case <-p.died:
+	case <-time.After(d):
+		return false
+	}
+	return true
 }
 
 // until is a context for one of the process's callers, which are told to stop
@@ -158,12 +189,12 @@ func (w *World) look(ctx context.Context) {
 // calm ends the faults. Some processes crash for good first, by the seed, and
 // leave behind what they had; the others are told to end. It takes a little
 // time, so that no two things happen at once.
-func (w *World) calm() {
+func (w *World) calm(crashes float64) {
 	w.calmed.Store(true)
 	r := dice(w.Plan.Seed, "calm")
 	w.trace.add("world", "THE FAULTS END")
 	for _, p := range w.alive() {
-		if !w.Plan.Calm && chance(r, 0.4) {
+		if !w.Plan.Calm && chance(r, crashes) {
 			p.Crash()
 		}
 		w.tick(r)
@@ -182,13 +213,12 @@ func (w *World) tick(r *rand.Rand) { time.Sleep(1 + between(r, 0, w.Plan.TTL/50)
 
 // settle waits until every process has ended that can, and judges how long that
 // takes (R14).
-func (w *World) settle(all *sync.WaitGroup) {
-	all.Wait()
-	for _, p := range w.alive() {
-		p.quit() // spawned while calm came
-	}
+func (w *World) settle() {
 	deadline := time.After(12 * w.Plan.maxTTL())
 	for _, p := range w.all() {
+		if !p.started.Load() {
+			continue
+		}
 		select {
 		case <-p.over:
 		case <-p.died:

@@ -95,12 +95,10 @@ func (x *wire) write(ctx context.Context, e effect) (store.Version, error) {
 		v   store.Version
 		err error
 	}
-	sent := time.Now()
 	err := x.carry(ctx, e.op, e.key, e.over, func() { a.v, a.err = x.w.place.apply(e) })
 	if err != nil {
 		return "", x.unanswered(store.ErrUnknown, e.op, e.key, err)
 	}
-	x.w.mutation.answered(x.p, time.Since(sent))
 	return a.v, a.err
 }
 

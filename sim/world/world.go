@@ -83,6 +83,19 @@ func (w *World) alive() []*Proc {
 	return alive
 }
 
+// Fail notes a violation of a rule of the caller's own.
+func (w *World) Fail(format string, args ...any) { w.oracle.failNow("TEST", format, args...) }
+
+// Held is the token with which a lease is held, 0 if it is not.
+func (w *World) Held(name string) uint64 {
+	w.oracle.mu.Lock()
+	defer w.oracle.mu.Unlock()
+	if r := w.oracle.byName[name].rec; r != nil && r.Held() {
+		return r.Token
+	}
+	return 0
+}
+
 // End lets everything end that is left, after the last check. Nothing that
 // happens from now on counts.
 func (w *World) End() {

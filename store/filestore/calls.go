@@ -34,6 +34,7 @@ type call struct {
 	since   time.Time
 
 	mu   sync.Mutex
+	tail func()    // what is still to do once the caller has its answer
 	sent bool      // the step that makes the change visible may have been taken
 	left time.Time // when the caller went away; zero while it waits
 }
@@ -143,8 +144,14 @@ func perform[T any](ctx context.Context, s *Store, op, key string, f func(*call)
 	done := make(chan answer, 1)
 	go func() {
 		v, err := f(c)
-		s.lanes.leave(c)
+		if c.tail == nil {
+			s.lanes.leave(c)
+			done <- answer{v, s.explain(op, key, err)}
+			return
+		}
 		done <- answer{v, s.explain(op, key, err)}
+		c.tail()
+		s.lanes.leave(c)
 	}()
 	select {
 	case a := <-done:
@@ -328,19 +335,15 @@ func (l *lanes) quit(c *call, ln *lane) {
 	}
 }
 
-// close lets no call in any more. It reports false if it was closed before.
-func (l *lanes) close() bool {
+// close lets no call in any more. It is called once.
+func (l *lanes) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
 	l.closed = true
 	close(l.closing)
 	if l.active == 0 {
 		close(l.idle)
 	}
-	return true
 }
 
 // oldestStuck is the call that hangs longest without a caller, and how many do.

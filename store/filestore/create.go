@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -130,17 +131,54 @@ func (b *birth) prepare(body []byte) error {
 	if err := s.link(s.tmpFD, tmp, life, numberName(1)); err != nil {
 		return fault("link", s.tmpPath(dir), err)
 	}
-	mark, err := s.create(life, lifeName, s.modes)
-	if err != nil {
-		return fault("create", s.tmpPath(dir), err)
+	if err := s.lifeFile.link(life); err != nil {
+		return fault("link", s.tmpPath(dir), err)
 	}
-	closeFD(mark)
 	for _, fd := range []int{fd, life} {
 		if err := s.sync(fd); err != nil {
 			return fault("sync", s.tmpPath(dir), err)
 		}
 	}
 	return nil
+}
+
+// lifeFile is the empty file whose links are the files "life" of the lives that
+// this store creates: so they take no inode each.
+type lifeFile struct {
+	s    *Store
+	mu   sync.Mutex
+	name string // in the temporary directory; "" if there is none
+}
+
+// link gives the file another name in a new life. Its own name may have been
+// swept away, or it may have as many as a file can have: then it gets a
+// successor.
+func (f *lifeFile) link(life int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for fresh := false; ; fresh = true {
+		if f.name == "" {
+			name, fd, err := f.s.writeTemp(randomID()+sourceSuffix, nil)
+			if err != nil {
+				return err
+			}
+			closeFD(fd)
+			f.name = name
+		}
+		err := f.s.link(f.s.tmpFD, f.name, life, lifeName)
+		if fresh || err != unix.ENOENT && err != unix.EMLINK {
+			return err
+		}
+		f.drop()
+	}
+}
+
+// drop removes the file's own name.
+func (f *lifeFile) drop() {
+	if f.name != "" {
+		_ = f.s.unlink(f.s.tmpFD, f.name)
+		f.name = ""
+	}
 }
 
 // place renames the prepared life to where it belongs. It reports false if

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -123,12 +124,13 @@ func isKind(t testing.TB, what string, err, kind error) {
 	}
 }
 
-// entries are the paths of everything in a store's directory.
+// entries are the paths of everything in a store's directory, but for what an
+// open store itself needs.
 func entries(t testing.TB, s *Store) []string {
 	t.Helper()
 	var all []string
 	err := filepath.WalkDir(s.root, func(path string, _ os.DirEntry, err error) error {
-		if err != nil {
+		if err != nil || strings.HasSuffix(path, sourceSuffix) {
 			return err
 		}
 		rel, err := filepath.Rel(s.root, path)

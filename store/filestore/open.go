@@ -27,6 +27,8 @@ const (
 	locksName  = ".locks"
 	lifeSuffix = ".d"
 	lifeName   = "life"
+	// sourceSuffix marks a temporary file whose links are files "life".
+	sourceSuffix = ".life"
 )
 
 // storeMark begins the file markName; a higher level is store.ErrNewer.
@@ -44,7 +46,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
-	s := &Store{seam: seam{tracer: cfg.tracer}, grace: cfg.grace, rootFD: -1, tmpFD: -1, identity: scheme, held: map[releaser]struct{}{}}
+	s := &Store{seam: seam{tracer: cfg.tracer}, grace: cfg.grace, rootFD: -1, tmpFD: -1, identity: scheme, held: map[releaser]struct{}{}, ending: make(chan struct{})}
 	if err := s.open(path, cfg); err != nil {
 		for _, fd := range []int{s.rootFD, s.tmpFD} {
 			if fd >= 0 {
@@ -53,6 +55,7 @@ func Open(path string, opts ...Option) (*Store, error) {
 		}
 		return nil, s.explain("open", "", err)
 	}
+	s.lifeFile.s = s
 	s.lanes, s.parents, s.notifier, s.pollers = newLanes(), newParents(s), &notifier{}, newPollers(s)
 	s.sweep()
 	return s, nil

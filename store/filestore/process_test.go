@@ -59,6 +59,7 @@ func playRole(text string) int {
 	case "write":
 		halt.on.Store(true)
 		err = p.write(ctx, s)
+		_, _ = s.Get(ctx, p.Key, MaxBody) // waits until the write has tidied up
 		halt.on.Store(false)
 		fmt.Println("ended", kindName(err))
 		return 0

@@ -63,7 +63,12 @@ func (s *Store) advance(c *call, k kind, body []byte, right func(store.Version) 
 	if err != nil {
 		return "", err
 	}
-	defer l.close()
+	keep := false // l is still needed when this returns
+	defer func() {
+		if !keep {
+			l.close()
+		}
+	}()
 	defer st.close() // open until the end: no other file can pass for it meanwhile
 	if at := st.version(); !right(at) {
 		return "", s.fail(c, store.ErrConflict, "it is at version %s", at)
@@ -88,7 +93,11 @@ func (s *Store) advance(c *call, k kind, body []byte, right func(store.Version) 
 	if k == tombstone {
 		s.remove(l)
 	} else {
-		s.tidy(l, next.number)
+		keep = true
+		c.tail = func() {
+			defer l.close()
+			s.tidy(l, next.number)
+		}
 	}
 	return next.version(), nil
 }

@@ -26,10 +26,13 @@ type Store struct {
 
 	rootFD, tmpFD int
 	rootFile      file
+	lifeFile      lifeFile
 	lanes         *lanes
 	parents       *parents
 	notifier      *notifier
 	pollers       *pollers
+
+	ending chan struct{} // closed first by Close: what waits for others ends
 
 	mu   sync.Mutex
 	held map[releaser]struct{} // tickets and witnesses
@@ -99,10 +102,10 @@ func (s *Store) Health() error {
 // still held, and frees what the store holds. It never fails, waits at most two
 // seconds for a disk that hangs, and may be called again.
 func (s *Store) Close() error {
-	s.releaseAll()
-	if !s.lanes.close() {
+	if !s.releaseAll() {
 		return nil
 	}
+	s.lanes.close()
 	s.notifier.close()
 	select {
 	case <-s.lanes.idle:
@@ -117,6 +120,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) free() {
+	s.lifeFile.drop()
 	s.parents.close()
 	closeFD(s.tmpFD)
 	closeFD(s.rootFD)
@@ -139,16 +143,23 @@ func (s *Store) drop(r releaser) {
 	delete(s.held, r)
 }
 
-func (s *Store) releaseAll() {
+// releaseAll gives everything back that is held, and lets nothing be held any
+// more. It reports false if it was called before.
+func (s *Store) releaseAll() bool {
 	s.mu.Lock()
 	held := s.held
 	s.held = nil
 	s.mu.Unlock()
+	if held == nil {
+		return false
+	}
+	close(s.ending) // before a ticket is given back, lest the next one has its turn
 	var all sync.WaitGroup
 	for r := range held {
 		all.Go(r.release) // each takes a bounded time on a disk that hangs
 	}
 	all.Wait()
+	return true
 }
 
 // checkRoot makes sure that the directory opened is still the one that its path

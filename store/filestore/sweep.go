@@ -65,7 +65,7 @@ func (s *Store) sweepTemp() {
 			return
 		}
 		// The second name of a state file says that it may not be durable yet.
-		if st.Nlink > 1 && !synced {
+		if st.Nlink > 1 && !strings.HasSuffix(name, sourceSuffix) && !synced {
 			if syncAll(s.rootFD) != nil {
 				return
 			}

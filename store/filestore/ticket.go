@@ -48,7 +48,7 @@ func (t *ticket) Wait(ctx context.Context, patience time.Duration) error {
 		}
 		if len(v.before) == 0 {
 			v.cancel()
-			return nil
+			return t.ended(op)
 		}
 		if patience > 0 {
 			if before == nil || !slices.Equal(before, v.before) {
@@ -63,6 +63,16 @@ func (t *ticket) Wait(ctx context.Context, patience time.Duration) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// ended is the error of a wait that ends because its store is closed.
+func (t *ticket) ended(op string) error {
+	select {
+	case <-t.s.ending:
+		return store.Wrap(store.ErrUnavailable, t.s.identity, op, t.key, errClosed)
+	default:
+		return nil
 	}
 }
 
@@ -95,6 +105,9 @@ func (t *ticket) look(ctx context.Context, op string, patient bool) (*view, erro
 	s := t.s
 	select {
 	case <-t.gone:
+		if err := t.ended(op); err != nil {
+			return nil, err
+		}
 		return nil, store.Errorf(store.ErrInvalid, s.identity, op, t.key, "the ticket was given up with Leave")
 	default:
 	}
@@ -176,8 +189,8 @@ func (t *ticket) sleep(ctx context.Context, op string, v *view, look int, expire
 	case <-t.gone:
 	case <-ctx.Done():
 		return store.CtxErr(ctx, s.identity, op, t.key)
-	case <-s.lanes.closing:
-		return store.Wrap(store.ErrUnavailable, s.identity, op, t.key, errClosed)
+	case <-s.ending:
+		return t.ended(op)
 	}
 	return nil
 }

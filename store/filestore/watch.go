@@ -70,7 +70,7 @@ func (s *Store) await(ctx context.Context, op, key string, sub *subscription) er
 		return nil
 	case <-ctx.Done():
 		return store.CtxErr(ctx, s.identity, op, key)
-	case <-s.lanes.closing:
+	case <-s.ending:
 		return store.Wrap(store.ErrUnavailable, s.identity, op, key, errClosed)
 	}
 }

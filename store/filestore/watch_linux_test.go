@@ -1,5 +1,7 @@
 package filestore
 
+import "testing"
+
 // hasNotices says whether the kernel tells of changes.
 const hasNotices = true
 
@@ -29,4 +31,22 @@ func polled(s *Store) int {
 		n += len(po.subs)
 	}
 	return n
+}
+
+// The watch is in place before the version is compared: a change in between is
+// seen.
+//
+// SPEC ST14
+func TestWatchIsSetBeforeItCompares(t *testing.T) {
+	t.Parallel()
+	path := quick(t)
+	s, rival := opened(t, path), opened(t, path)
+	v := create(t, rival, sleeperKey, "0")
+	s.notifier.calls.Lock() // nobody can set a watch
+	ended := make(chan error, 1)
+	go func() { ended <- s.Watch(within(t), sleeperKey, v) }()
+	eventually(t, "the watch to begin", func() bool { return workers(s) == 1 })
+	replace(t, rival, sleeperKey, "1", v)
+	s.notifier.calls.Unlock()
+	woken(t, ended, 1, "a replace before the watch was set")
 }

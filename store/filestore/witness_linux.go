@@ -266,7 +266,7 @@ func (s *Store) awaitGone(ctx context.Context, mark store.Mark, v witnessView, l
 		}), nil
 	case <-ctx.Done():
 		return false, store.CtxErr(ctx, s.identity, opGone, "")
-	case <-s.lanes.closing:
+	case <-s.ending:
 		return false, store.Wrap(store.ErrUnavailable, s.identity, opGone, "", errClosed)
 	}
 }

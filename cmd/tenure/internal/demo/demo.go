@@ -81,10 +81,11 @@ func Run(ctx context.Context, cfg Config) error {
 	d := &director{cfg: cfg, guarded: filepath.Join(dir, "ledger.txt"), start: time.Now(), news: make(chan event, 256), actors: map[string]*actor{}}
 	defer d.stopAll()
 	fmt.Fprintf(cfg.Out, "Three processes want the lease %q (TTL %v); whoever holds it writes to a guarded file.\n\n", leaseID, ttl)
-	if err := d.play(ctx); err != nil {
+	err = d.play(ctx)
+	fmt.Fprintf(cfg.Out, "\n%s\n", Text(d.events, d.start)) // of a play that failed, too: it shows where
+	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cfg.Out, "\n%s\n", Text(d.events, d.start))
 	if err := d.verify(); err != nil {
 		return err
 	}
