@@ -325,7 +325,7 @@ func (a *acquirer) publish(ctx context.Context, l *Lease, f found, res settle.Re
 		return nil, store.Errorf(ErrUnavailable, c.st.Info().Identity, "acquire", a.name,
 			"the grant of token %d came later than its own TTL %v less the margin: the store is too slow, raise the TTL", l.token, a.req.timing.TTL)
 	}
-	_ = c.memory.checkSeen(a.name, l.token)
+	_ = c.memory.check(a.name, 0, l.token)
 	c.memory.remember(a.name, nil, nil)
 	if how != "" {
 		c.log.Info("lease: took over", "lease", a.name, "token", l.token, "from", f.rec.Owner.Node, "how", how)
@@ -339,8 +339,12 @@ func (c *Client) lockFor(ctx context.Context, wish *lockWish) (*lease.Lock, erro
 	if wish == nil {
 		return nil, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	select {
+	case c.witnessing <- struct{}{}:
+		defer func() { <-c.witnessing }()
+	case <-ctx.Done():
+		return nil, store.CtxErr(ctx, c.st.Info().Identity, "acquire", "")
+	}
 	if c.witness == nil {
 		p, _ := store.AsProver(c.st)
 		w, err := p.NewWitness(ctx)

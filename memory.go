@@ -65,27 +65,28 @@ func (m *memory) path(name string) string {
 	return filepath.Join(m.dir, hex.EncodeToString(sum[:16])+".json")
 }
 
-// checkSeen returns ErrRegressed if the counter of name (the floor, for the
-// empty name) is below one that was seen before, and remembers it otherwise.
-func (m *memory) checkSeen(name string, counter uint64) error {
+// highest is the highest counter of name (the floor, for the empty name) that
+// was ever seen, 0 if none was.
+func (m *memory) highest(name string) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	seen, known := m.seen[name]
 	if !known {
 		seen = m.load(name).Seen
 	}
+	return seen
+}
+
+// check returns ErrRegressed if the counter found is below seen, which was the
+// highest when the read began, and remembers it otherwise.
+func (m *memory) check(name string, seen, counter uint64) error {
 	if counter < seen {
 		return &RegressedError{Name: name, Seen: seen, Now: counter}
 	}
-	m.seen[name] = counter
-	return nil
-}
-
-// knows reports whether any counter of name was ever seen.
-func (m *memory) knows(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.seen[name] > 0 || m.load(name).Seen > 0
+	m.seen[name] = max(m.seen[name], counter)
+	return nil
 }
 
 // load returns the note for name, or an empty one.

@@ -48,6 +48,7 @@ func (c *Client) readSpace(ctx context.Context) (*lease.Namespace, store.Version
 // openNamespace reads the settings, or makes them where the namespace is
 // certainly new: leases without settings mean that something was lost.
 func (c *Client) openNamespace(ctx context.Context) error {
+	seen := c.memory.highest("")
 	n, _, err := c.readSpace(ctx)
 	if c.lookOnly && errors.Is(err, store.ErrNotFound) {
 		n, err = &lease.Namespace{}, nil
@@ -63,13 +64,16 @@ func (c *Client) openNamespace(ctx context.Context) error {
 	c.mu.Lock()
 	c.space = n
 	c.mu.Unlock()
-	return c.memory.checkSeen("", n.Floor)
+	return c.memory.check("", seen, n.Floor)
 }
 
 func (c *Client) createSpace(ctx context.Context) (*lease.Namespace, error) {
 	for key, err := range c.st.List(ctx, store.Prefix(c.namespace, "lease"), "") {
 		if err != nil {
 			return nil, err
+		}
+		if _, _, err := c.readSpace(ctx); err == nil {
+			return nil, store.Errorf(store.ErrExists, "", "open", c.spaceKey(), "another made it just now")
 		}
 		return nil, store.Errorf(ErrCorrupt, c.st.Info().Identity, "open", c.spaceKey(),
 			"the namespace has leases (%s) but its settings are gone: restore them, or see docs/GUARANTEES.md on lost state", key)
@@ -140,6 +144,7 @@ func (c *Client) raiseFloor(ctx context.Context, floor uint64) error {
 
 // floor reads the floor now; callers read it after the record (LS1, LS15).
 func (c *Client) floor(ctx context.Context) (uint64, error) {
+	seen := c.memory.highest("")
 	n, _, err := c.readSpace(ctx)
 	if errors.Is(err, store.ErrNotFound) {
 		return 0, store.Errorf(ErrCorrupt, c.st.Info().Identity, "read floor", c.spaceKey(), "the namespace's settings are gone")
@@ -147,7 +152,7 @@ func (c *Client) floor(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return n.Floor, c.memory.checkSeen("", n.Floor)
+	return n.Floor, c.memory.check("", seen, n.Floor)
 }
 
 func (c *Client) retains() bool {

@@ -33,12 +33,14 @@ type Client struct {
 	cancel context.CancelCauseFunc
 	bg     sync.WaitGroup // background settling and archiving
 
-	mu      sync.Mutex
-	lines   map[string]*line
-	leases  map[*Lease]struct{}
-	witness store.Witness
-	space   *lease.Namespace
-	closed  bool
+	witnessing chan struct{} // held (capacity 1) by who takes the witness
+	witness    store.Witness
+
+	mu     sync.Mutex
+	lines  map[string]*line
+	leases map[*Lease]struct{}
+	space  *lease.Namespace
+	closed bool
 }
 
 // Open opens the store named by rawURL and a client on it: mem:, file:/path, or
@@ -137,7 +139,7 @@ func New(ctx context.Context, st store.Store, opts ...Option) (*Client, error) {
 	if r := cfg.retention; r != nil && *r != 0 && (*r < lease.MinRetention || *r%time.Millisecond != 0) {
 		return nil, store.Errorf(ErrInvalid, "", "open", "", "a retention is 0 (for ever) or at least %v, not %v", lease.MinRetention, *r)
 	}
-	c := &Client{config: cfg, st: st, lines: map[string]*line{}, leases: map[*Lease]struct{}{}}
+	c := &Client{config: cfg, st: st, lines: map[string]*line{}, leases: map[*Lease]struct{}{}, witnessing: make(chan struct{}, 1)}
 	var err error
 	if c.memory, err = openMemory(cfg.stateDir, st.Info().Identity, cfg.namespace); err != nil {
 		return nil, err
@@ -211,11 +213,8 @@ func (c *Client) Close() error {
 	c.cancel(ErrClosed) // under the lock: background starts nothing after this
 	c.mu.Unlock()
 	c.bg.Wait()
-	c.mu.Lock()
-	w := c.witness
-	c.mu.Unlock()
-	if w != nil {
-		errs[len(leases)] = w.Close()
+	if c.witness != nil { // nobody acquires any more
+		errs[len(leases)] = c.witness.Close()
 	}
 	if c.owned {
 		errs[len(leases)+1] = c.st.Close()

@@ -15,7 +15,12 @@ import (
 // exact owner and token, from outside its process. Anything else there is
 // ErrLost, and nothing is touched.
 func (c *Client) ReleaseByProof(ctx context.Context, name string, token uint64, owner string) error {
+	tried := false
 	return c.change(ctx, name, func(r *lease.Record, attempt string) (*lease.Record, error) {
+		if tried && r.EndedAs(token, func(t lease.Tenure) bool { return t.Owner.Incarnation == owner && t.How == lease.HowReleased }) {
+			return nil, errNothingToDo // our own write, whose answer was lost
+		}
+		tried = true
 		if r == nil || !r.Held() || r.Kind != lease.Self || r.Token != token || r.Owner.Incarnation != owner {
 			return nil, fmt.Errorf("lease %q: owner %s, token %d: %w", name, owner, token, lostTo(r))
 		}
@@ -45,7 +50,12 @@ func (c *Client) Steal(ctx context.Context, name string, o StealOptions) (Status
 	if err := errors.Join(lease.CheckWhy("reason", o.Reason), lease.CheckWhy("operator", o.By)); err != nil {
 		return Status{}, err
 	}
+	tried := false
 	if err := c.change(ctx, name, func(r *lease.Record, attempt string) (*lease.Record, error) {
+		if tried && r.EndedAs(o.Token, func(t lease.Tenure) bool { return t.Why == o.Reason && t.By == o.By }) {
+			return nil, errNothingToDo // our own write, whose answer was lost
+		}
+		tried = true
 		if r == nil {
 			return nil, store.Errorf(ErrNotFound, c.st.Info().Identity, "steal", name, "the lease was never used")
 		}

@@ -22,12 +22,15 @@ type found struct {
 // ErrRegressed it returns what it found as well.
 func (c *Client) read(ctx context.Context, name string, limit time.Duration) (found, error) {
 	key := c.leaseKey(name)
+	// What is seen by others of this client while the read is under way says
+	// nothing of it.
+	seen := c.memory.highest(name)
 	call, cancel := settle.Limit(ctx, c.clk, limit)
 	defer cancel()
 	o, err := c.st.Get(call, key, lease.MaxBody)
 	f := found{ver: o.Version, at: c.clk.Boot(), modified: o.Modified}
 	if errors.Is(err, store.ErrNotFound) {
-		return f, c.checkAbsent(ctx, name)
+		return f, c.checkAbsent(ctx, name, seen)
 	}
 	if err != nil {
 		return f, err
@@ -35,25 +38,25 @@ func (c *Client) read(ctx context.Context, name string, limit time.Duration) (fo
 	if f.rec, err = lease.Decode(key, name, o.Body); err != nil {
 		return f, err
 	}
-	return f, c.memory.checkSeen(name, f.rec.Counter)
+	return f, c.memory.check(name, seen, f.rec.Counter)
 }
 
 // checkAbsent tells a name that was never used, or removed by retention (the
 // floor is at or above its counter then), from one that a restored store lost.
-func (c *Client) checkAbsent(ctx context.Context, name string) error {
-	if !c.memory.knows(name) {
+func (c *Client) checkAbsent(ctx context.Context, name string, seen uint64) error {
+	if seen == 0 {
 		return nil
 	}
 	if c.lookOnly {
 		if _, _, err := c.readSpace(ctx); errors.Is(err, store.ErrNotFound) {
-			return c.memory.checkSeen(name, 0) // the namespace is gone with the name
+			return c.memory.check(name, seen, 0) // the namespace is gone with the name
 		}
 	}
 	floor, err := c.floor(ctx)
 	if err != nil {
 		return err
 	}
-	return c.memory.checkSeen(name, floor)
+	return c.memory.check(name, seen, floor)
 }
 
 // silentByStoreClock reports whether the record found is silent for longer than

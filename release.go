@@ -159,7 +159,7 @@ func (l *Lease) settled(ctx context.Context) (*lease.Record, store.Version, erro
 			l.rec, l.ver, l.doubt = r, f.ver, nil
 			l.mu.Unlock()
 			return r, f.ver, nil
-		case err == nil && r != nil && r.Released(l.owner, l.token):
+		case err == nil && r != nil && (r.Released(l.owner, l.token) || l.releasedLongAgo(ctx, r)):
 			return nil, "", errAlreadyFree
 		case err == nil:
 			return nil, "", lostTo(r)
@@ -178,6 +178,24 @@ var errAlreadyFree = errors.New("it was released by this handle before")
 func (l *Lease) pauseRelease(ctx context.Context, failures int) bool {
 	d := l.timing.Attempt / 8 * time.Duration(min(failures, 8))
 	return clock.Sleep(l.c.clk, l.c.pace(l.timing).Jitter(d), ctx.Done())
+}
+
+// releasedLongAgo looks for this handle's release in the archives, where the
+// record tells nothing of it any more.
+func (l *Lease) releasedLongAgo(ctx context.Context, r *lease.Record) bool {
+	if r.Token <= l.token || len(r.Recent) > 0 && r.Recent[0].Token <= l.token {
+		return false
+	}
+	h, err := l.c.History(ctx, l.name)
+	if err != nil {
+		return false
+	}
+	for _, t := range h.Tenures {
+		if t.Token == l.token {
+			return t.Owner == l.owner.Incarnation && t.How == lease.HowReleased
+		}
+	}
+	return false
 }
 
 // shutdown ends the lease because the client closes.

@@ -1,10 +1,12 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -190,7 +192,7 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[Change, error
 				}
 				continue
 			}
-			for _, ch := range w.advance(f.rec) {
+			for _, ch := range w.advance(f.rec, c.missing(ctx, &w, f.rec)) {
 				if !yield(ch, nil) {
 					return
 				}
@@ -216,7 +218,28 @@ type watcher struct {
 	dropped uint64
 }
 
-func (w *watcher) advance(r *lease.Record) []Change {
+// missing reads from the archives what happened between the last tenure that
+// was told and the oldest that the record still tells of.
+func (c *Client) missing(ctx context.Context, w *watcher, r *lease.Record) []lease.Tenure {
+	if r == nil || !w.started || r.Token <= w.token+1 || len(r.Recent) > 0 && r.Recent[0].Token <= w.token+1 {
+		return nil
+	}
+	var out []lease.Tenure
+	for key, err := range c.st.List(ctx, c.archivePrefix(w.name), "") {
+		if err != nil {
+			return nil // then it is told as missed
+		}
+		a, err := c.readArchive(ctx, key, w.name)
+		if err != nil {
+			return nil
+		}
+		out = append(out, a.Tenures...)
+	}
+	slices.SortFunc(out, func(a, b lease.Tenure) int { return cmp.Compare(a.Token, b.Token) })
+	return slices.CompactFunc(out, func(a, b lease.Tenure) bool { return a.Token == b.Token })
+}
+
+func (w *watcher) advance(r *lease.Record, archived []lease.Tenure) []Change {
 	if r == nil {
 		if w.started {
 			return nil
@@ -226,7 +249,7 @@ func (w *watcher) advance(r *lease.Record) []Change {
 	}
 	var out []Change
 	if w.started {
-		out = w.past(r)
+		out = w.past(r, append(archived, r.Recent...))
 	} else {
 		w.started = true
 		if !r.Held() { // the present vacancy is the first thing told
@@ -244,11 +267,11 @@ func (w *watcher) advance(r *lease.Record) []Change {
 	return out
 }
 
-// past tells the ends (and beginnings) that the record's history shows.
-func (w *watcher) past(r *lease.Record) []Change {
+// past tells the ends (and beginnings) that tenures, in order, show.
+func (w *watcher) past(r *lease.Record, tenures []lease.Tenure) []Change {
 	var out []Change
 	missed := r.Dropped - min(w.dropped, r.Dropped)
-	for _, t := range r.Recent {
+	for _, t := range tenures {
 		if t.Token < w.token || t.Token == w.token && w.ended {
 			continue
 		}

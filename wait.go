@@ -31,8 +31,12 @@ func (a *acquirer) myTurn(ctx context.Context, f found) (bool, error) {
 		}
 	}
 	err := a.ticket.Wait(ctx, a.patience())
-	if err == nil {
+	switch {
+	case err == nil:
 		a.first = true
+	case ctx.Err() == nil:
+		a.lineBroke(err)
+		err = nil
 	}
 	return false, err
 }
@@ -55,8 +59,7 @@ func tokenOf(r *lease.Record) uint64 {
 func (a *acquirer) join(ctx context.Context, q store.Queuer) bool {
 	t, err := q.Enqueue(ctx, a.c.leaseKey(a.name))
 	if err != nil {
-		a.c.log.Warn("lease: cannot stand in line, polling instead", "lease", a.name, "error", err)
-		a.first = true
+		a.lineBroke(err)
 		return false
 	}
 	a.ticket = t
@@ -94,14 +97,23 @@ func (a *acquirer) waitInLine(ctx context.Context, ripeAt time.Duration) error {
 	wctx, cancel := a.c.bootLimit(ctx, until)
 	defer cancel()
 	err := a.ticket.Wait(wctx, 0)
-	if err == nil {
+	switch {
+	case err == nil:
 		a.first = true
 		return nil
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return err
+	case wctx.Err() == nil:
+		a.lineBroke(err)
 	}
 	return nil
+}
+
+// lineBroke makes this acquirer poll as if there were no line.
+func (a *acquirer) lineBroke(err error) {
+	a.c.log.Warn("lease: the waiting line does not work, polling instead", "lease", a.name, "error", err)
+	a.leaveQueue()
+	a.ticket, a.first = nil, true
 }
 
 // bootLimit is a context that ends when the boot clock reaches until.

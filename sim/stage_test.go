@@ -149,17 +149,51 @@ type met struct {
 	k int
 }
 
+// plan is what a stage is made from.
+func plan(powers store.Power, retention bool) world.Plan {
+	return world.Plan{
+		Seed: 1, Slots: 2, Leases: 1, TTL: stageTTL, Rho: 0.01, Latency: stageTTL / 200,
+		Powers: powers | store.CanDeleteIf, Retention: retention,
+	}
+}
+
+// scene plays f on a stage of its own. Then the two processes leave, everything
+// must recover, and nothing may be broken.
+func scene(t *testing.T, powers store.Power, f func(s *stage)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(plan(powers, false))
+		defer s.End()
+		f(s)
+		for _, p := range []*world.Proc{s.subject, s.other} {
+			if !p.Crashed() {
+				_ = p.Client.Close() // R14 judges whether anything stays behind
+			}
+		}
+		s.Recover(0)
+		if v := s.Verdict(); len(v.Broken) > 0 {
+			t.Error(v.Report(200))
+		}
+	})
+}
+
+// newStage makes a stage whose two processes are ready to act.
+func newStage(p world.Plan) *stage {
+	w := world.New(p)
+	s := &stage{World: w, subject: w.Spawn("a.1", 1), other: w.Spawn("b.1", 1)}
+	s.must(s.subject.Open(s.subject.Context()))
+	s.must(s.other.Open(s.other.Context()))
+	return s
+}
+
 // run plays a script once. It reports whether all of the troubles struck.
 func (c script) run(t *testing.T, with ...met) bool {
 	t.Helper()
 	all := false
 	synctest.Test(t, func(t *testing.T) {
-		p := world.Plan{Seed: 1, Slots: 2, Leases: 1, TTL: stageTTL, Rho: 0.01, Latency: stageTTL / 200, Powers: c.powers | store.CanDeleteIf, Retention: c.retention}
-		w := world.New(p)
-		defer w.End()
-		s := &stage{World: w, subject: w.Spawn("a.1", 1), other: w.Spawn("b.1", 1)}
-		s.must(s.subject.Open(s.subject.Context()))
-		s.must(s.other.Open(s.other.Context()))
+		s := newStage(plan(c.powers, c.retention))
+		defer s.End()
 		if c.setup != nil {
 			c.setup(s)
 		}
@@ -174,12 +208,15 @@ func (c script) run(t *testing.T, with ...met) bool {
 		if all = s.reached >= len(with); !all && len(with) > 0 {
 			return // nothing new
 		}
-		if v := w.Verdict(); len(v.Broken) > 0 {
+		if v := s.Verdict(); len(v.Broken) > 0 {
 			t.Errorf("%s with %s:\n%s", c.name, names(with), v.Report(200))
 		}
 	})
 	return all
 }
+
+// on is x at one call.
+func (x trouble) on(k int) met { return met{x, k} }
 
 func names(with []met) (s string) {
 	for _, m := range with {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/guard"
+	"github.com/tenure-project/tenure/internal/proc"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -60,6 +61,36 @@ func TestExitCodes(t *testing.T) {
 	} {
 		if got := exitCode(c.err); got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)
+		}
+	}
+}
+
+// What to do next is said where there is something to do: not where the message
+// says it all, and not "try again" where a command ran or could not run.
+//
+// SPEC UI1
+func TestNextStep(t *testing.T) {
+	t.Parallel()
+	down := store.Errorf(store.ErrUnavailable, "s", "get", "k", "down")
+	for _, c := range []struct {
+		err  error
+		want string // a part of it; "" for none at all
+	}{
+		{down, "try again"},
+		{&proc.StartError{Name: "x", Code: 127, Err: errors.New("not found")}, ""},
+		{errors.Join(&proc.StartError{Name: "x", Code: 126, Err: errors.New("no")}, down), ""},
+		{fmt.Errorf("%w, before the command was started", &proc.SignalError{Signal: 15, Name: "SIGTERM"}), ""},
+		{&commandEndedError{"the command was ended", errors.New("the hold was not extended in time")}, ""},
+		{&commandEndedError{"the command was ended", tenure.ErrExpired}, ""},
+		{&commandEndedError{"the command was ended", &guard.FencedError{Token: 1, Highest: 2}}, "this holder was superseded"},
+		{&guardAheadError{&guard.FencedError{Token: 1, Highest: 2}}, "`tenure jump` above the token seen"},
+		{fmt.Errorf("x: %w", tenure.ErrUnconfirmed), "lapses by itself"},
+		{&endedError{cause: &waitedError{time.Second}, err: down}, "try again"},
+		{&usageError{err: errors.New("x"), path: "tenure run"}, "see `tenure run --help`"},
+		{&tenure.HeldError{Name: "job"}, ""},
+	} {
+		if got := nextStep(c.err); got == "" != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%v: next %q, want %q", c.err, got, c.want)
 		}
 	}
 }

@@ -246,7 +246,7 @@ func (p *place) alone(log string) {
 	for _, e := range p.events(log) {
 		switch {
 		case e.What == "overlap":
-			p.t.Errorf("token %d began while another one worked (last: %+v)", e.Token, last)
+			p.t.Errorf("token %d began while another one worked (%s; last: %+v)", e.Token, e.Text, last)
 		case e.What == "begin" && e.Token <= last.Token:
 			p.t.Errorf("token %d began after token %d", e.Token, last.Token)
 		case e.What == "begin":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -77,7 +78,7 @@ func (r *running) open(ctx context.Context) (*tenure.Client, error) {
 
 // acquire waits for the lease until ctx ends, and raises the guards.
 func (r *running) acquire(ctx context.Context, s *proc.Supervisor, c *tenure.Client) (*tenure.Lease, error) {
-	if err := r.notOurselves(ctx, c); err != nil {
+	if err := r.lookFirst(ctx, c); err != nil {
 		return nil, err
 	}
 	opts := []tenure.AcquireOption{tenure.Note(r.note), tenure.Stop(proc.StopTime(r.grace, r.reserve)), tenure.Guards(r.raisers...)}
@@ -108,17 +109,36 @@ func (e *guardAheadError) Error() string { return e.err.Error() }
 
 func (e *guardAheadError) Unwrap() error { return e.err }
 
-// notOurselves refuses to wait for the very tenure that this process runs under:
-// it would never end.
-func (r *running) notOurselves(ctx context.Context, c *tenure.Client) error {
-	if under, err := r.a.underLease(r.lease); err != nil || !under || r.wait == 0 {
+// lookFirst refuses to wait for the very tenure that this process runs under,
+// which would never end, and tells a person at a terminal who is waited for.
+// Somebody who does not wait learns all that from the attempt itself.
+func (r *running) lookFirst(ctx context.Context, c *tenure.Client) error {
+	under, err := r.a.underLease(r.lease)
+	tell := r.a.flags.verbose || isTerminal(r.a.stderr)
+	if err != nil || r.wait == 0 || !under && !tell {
 		return err
 	}
 	st, err := c.Status(ctx, r.lease)
-	if err != nil || st.State != tenure.Held || st.Owner != r.a.env.get(envOwner) || fmt.Sprint(st.Token) != r.a.env.get(envToken) {
-		return err
+	if err != nil || st.State != tenure.Held && st.FreeAfter == 0 {
+		return nil // whatever is wrong, the attempt will show it
 	}
-	return fmt.Errorf("this process runs under that very lease, and would wait for itself: %w", heldError(st))
+	if under && st.Owner == r.a.env.get(envOwner) && fmt.Sprint(st.Token) == r.a.env.get(envToken) {
+		return fmt.Errorf("this process runs under that very lease, and would wait for itself: %w", heldError(st))
+	}
+	if tell {
+		fmt.Fprintf(r.a.stderr, "tenure: waiting: %s\n", clean(heldError(st).Error()))
+	}
+	return nil
+}
+
+// isTerminal says whether a person may read w now.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // stillHeld says who holds the lease, after the wait for it was over.

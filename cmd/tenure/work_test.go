@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tenure-project/tenure/internal/clock"
 )
 
 // worker is the program work: a command under a lease that must never run beside
@@ -35,6 +37,9 @@ type workEvent struct {
 	PID    int    `json:"pid"`
 	Parent int    `json:"parent"`
 	Token  uint64 `json:"token"`
+	// Text says of an overlap when it was and until when the other one worked, in
+	// nanoseconds of the boot clock.
+	Text string `json:"text,omitempty"`
 }
 
 func runWork(args []string) int {
@@ -85,15 +90,17 @@ func (w *worker) run() error {
 			return err
 		}
 	}
-	w.note("begin")
-	w.work(signals)
-	w.note("end")
+	w.note("begin", "")
+	w.work(signals, locks)
+	w.note("end", "")
 	return nil
 }
 
 // work lasts until it is over, by time, by file or by signal. It polls for the
 // file, which another process makes.
-func (w *worker) work(signals <-chan os.Signal) {
+func (w *worker) work(signals <-chan os.Signal, locks []*os.File) {
+	clk := clock.NewSystem()
+	deadline := os.Getenv(envDeadlineFile)
 	var over <-chan time.Time
 	if w.length > 0 {
 		over = time.After(w.length)
@@ -103,13 +110,17 @@ func (w *worker) work(signals <-chan os.Signal) {
 	for {
 		select {
 		case <-signals:
-			w.note("term")
+			w.note("term", "")
 			if d, err := time.ParseDuration(w.term); err == nil && over == nil {
 				over = time.After(d)
 			}
 		case <-over:
 			return
 		case <-tick.C:
+			for _, l := range locks {
+				until, _ := os.ReadFile(deadline)
+				_, _ = l.WriteAt(fmt.Appendf(nil, "beat %d, under %.32s ", clk.Boot(), until), 0)
+			}
 			if _, err := os.Stat(w.until); w.until != "" && err == nil {
 				return
 			}
@@ -129,7 +140,8 @@ func (w *worker) lock() ([]*os.File, error) {
 			return nil, err
 		}
 		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-			w.note("overlap")
+			other, _ := os.ReadFile(name)
+			w.note("overlap", fmt.Sprintf("%s at %d: %s", filepath.Base(name), clock.NewSystem().Boot(), other))
 			return nil, fmt.Errorf("somebody else works: %s: %w", name, err)
 		}
 		if w.detach && name != w.alone {
@@ -158,12 +170,12 @@ func (w *worker) leaveBehind() error {
 	return errors.New("the child did not begin")
 }
 
-func (w *worker) note(what string) {
+func (w *worker) note(what, text string) {
 	if w.log == "" {
 		return
 	}
 	token, _ := strconv.ParseUint(os.Getenv(envToken), 10, 64)
-	line, _ := json.Marshal(workEvent{What: what, PID: os.Getpid(), Parent: os.Getppid(), Token: token})
+	line, _ := json.Marshal(workEvent{What: what, PID: os.Getpid(), Parent: os.Getppid(), Token: token, Text: text})
 	f, err := os.OpenFile(w.log, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err == nil {
 		_, err = f.Write(append(line, '\n'))

@@ -4,8 +4,10 @@ package proc
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -148,14 +150,17 @@ func TestSupervisorKilled(t *testing.T) {
 	})
 }
 
-// The supervisor is stopped past the deadline: the wrapper ends the tree in time.
+// The supervisor is stopped past the deadline, after it renewed for a while: the
+// wrapper ends the tree in time.
 //
 // SPEC UI1
 // CASE B12
 func TestSupervisorStopped(t *testing.T) {
 	t.Parallel()
 	containments(t, func(t *testing.T, treeOnly bool) {
-		j := startFamily(t, config{TreeOnly: treeOnly})
+		j := startFamily(t, config{TTL: 1500, TreeOnly: treeOnly})
+		first := j.await("deadline")
+		eventually(t, "the first deadline passes", func() bool { return testClock.Boot() > first.Value })
 		j.signalSupervisor(unix.SIGSTOP)
 		j.goneBy()
 		j.wantCode(testLost)
@@ -204,6 +209,53 @@ func TestWrapperStoppedWhileHeld(t *testing.T) {
 	j.wantCode(128 + 15)
 }
 
+// The job's whole process group is killed, as shells do it: the supervisor is not
+// in it, and ends what left the group.
+//
+// SPEC UI1 LS6
+func TestGroupKilled(t *testing.T) {
+	t.Parallel()
+	containments(t, func(t *testing.T, treeOnly bool) {
+		j := groupFamily(t, config{TTL: 60_000, TreeOnly: treeOnly})
+		sendGroup(t, j.cmd.Process.Pid, unix.SIGKILL)
+		j.await("released")
+		j.wantNothingLeft()
+	})
+}
+
+// groupFamily is a family whose wrapper leads a process group.
+func groupFamily(t *testing.T, cfg config) *job {
+	t.Helper()
+	dir := t.TempDir()
+	j := newJob(t, cfg, family(dir)...)
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	j.begin()
+	helperPid(t, filepath.Join(dir, "daemon"))
+	helperPid(t, filepath.Join(dir, "child"))
+	return j
+}
+
+// The job's whole process group is stopped past a deadline: a stopped job stays
+// held, and goes on.
+//
+// SPEC UI1
+func TestStoppedGroupStaysHeld(t *testing.T) {
+	t.Parallel()
+	j := groupFamily(t, config{TTL: 1000, Grace: 100, Reserve: 60})
+	sendGroup(t, j.cmd.Process.Pid, unix.SIGSTOP)
+	last := j.await("deadline")
+	eventually(t, "the deadline passes", func() bool { return testClock.Boot() > last.Value+ms(300) })
+	sendGroup(t, j.cmd.Process.Pid, unix.SIGCONT)
+	now := testClock.Boot()
+	eventually(t, "it goes on for a while", func() bool { return testClock.Boot() > now+ms(300) })
+	if left := j.tree(); len(left) != 3 {
+		t.Fatalf("left %+v: %s", left, j.output())
+	}
+	j.signal(unix.SIGKILL)
+	j.await("released")
+	j.wantNothingLeft()
+}
+
 // Wrapper and supervisor are killed at once: the command itself dies all the
 // same.
 //
@@ -217,6 +269,23 @@ func TestBothKilled(t *testing.T) {
 	j.signal(unix.SIGKILL)
 	j.signalSupervisor(unix.SIGKILL)
 	eventually(t, "the command dies", func() bool { return len(j.left()) == 0 })
+}
+
+// A hold that comes too late is not acted on: the command never runs.
+//
+// SPEC UI1 DL5
+// CASE B40
+func TestTooLateToStart(t *testing.T) {
+	t.Parallel()
+	ran := filepath.Join(t.TempDir(), "ran")
+	j := start(t, config{TTL: 500, Grace: 400, Reserve: 200}, "touch", ran)
+	j.wantCode(testLost)
+	if got := j.result(); got.End != NotStarted {
+		t.Errorf("result %+v", got)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the command ran")
+	}
 }
 
 // The supervisor dies while it waits for the hold: the wrapper says so.

@@ -12,9 +12,10 @@ func (t timing) kill(deadline time.Duration) time.Duration { return deadline - t
 func (t timing) ask(deadline time.Duration) time.Duration { return t.term(deadline) + t.reserve/4 }
 
 // takeover is when the wrapper acts in the place of a supervisor that did not
-// answer.
+// answer. On a busy machine an answer takes its time, so a part of the grace is
+// given for it.
 func (t timing) takeover(deadline time.Duration) time.Duration {
-	return t.term(deadline) + t.reserve/2
+	return t.term(deadline) + t.grace/8 + t.reserve/2
 }
 
 // Two signals of one kind that come closer than tooClose are one request: some

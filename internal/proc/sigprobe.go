@@ -102,17 +102,25 @@ func stopSelf(sig unix.Signal, still func() bool) {
 	}
 	var only unix.Sigset_t
 	only.Val[0] = 1 << (sig - 1)
-	var kept sigaction
-	if unix.PthreadSigmask(unix.SIG_BLOCK, &only, nil) != nil || changeAction(sig, &sigaction{}, &kept) != nil {
+	if unix.PthreadSigmask(unix.SIG_BLOCK, &only, nil) != nil {
 		return
 	}
 	// It is pending now; a SIGCONT takes it back.
 	_ = unix.Tgkill(unix.Getpid(), unix.Gettid(), sig)
-	if !still() {
-		_ = changeAction(sig, &sigaction{handler: ignoreAction}, nil) // discards it
+	var kept sigaction
+	if !still() || changeAction(sig, &sigaction{}, &kept) != nil {
+		discardPending(&only)
+		_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, &only, nil)
+		return
 	}
 	_ = unix.PthreadSigmask(unix.SIG_UNBLOCK, &only, nil) // here we stop
 	_ = changeAction(sig, &kept, nil)
+}
+
+// discardPending takes back what was sent to this thread, which blocks it.
+func discardPending(set *unix.Sigset_t) {
+	var now unix.Timespec
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(set)), 0, uintptr(unsafe.Pointer(&now)), 8, 0, 0)
 }
 
 // orphanedGroup reports whether nobody could make this process's group go on: no

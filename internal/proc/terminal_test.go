@@ -344,8 +344,7 @@ func TestJobIsStoppedFromOutside(t *testing.T) {
 	sh := newShell(t, config{TTL: 60_000})
 	sh.write(sh.run + "cat\n")
 	cat := sh.find("the command", func(p process, line string) bool { return line == "cat " })
-	isWrapper := func(p process, line string) bool { return strings.Contains(line, " run ") && p.pgrp == cat.pgrp }
-	wrapper := sh.find("the wrapper in its group", isWrapper)
+	wrapper := sh.find("the wrapper, which leads the group", func(p process, line string) bool { return p.pid == cat.pgrp })
 	for round, stop := range []func(){
 		func() { sendGroup(t, cat.pgrp, unix.SIGSTOP) },
 		func() { send(t, wrapper.pid, unix.SIGTSTP) },

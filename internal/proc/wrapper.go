@@ -50,8 +50,9 @@ func wrap(o Options, inherited []int, ignored map[unix.Signal]bool) (Report, err
 		return Report{}, err
 	}
 	w.reaper = newReaper(w.reap)
-	died := make(chan os.Signal, 1)
+	died, resumed := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(died, unix.SIGCHLD)
+	signal.Notify(resumed, unix.SIGCONT)
 	w.sig = catchSignals(o.Clock, ignored)
 	var err error
 	if w.supervisor, w.link, err = startSupervisor(); err != nil {
@@ -61,6 +62,13 @@ func wrap(o Options, inherited []int, ignored map[unix.Signal]bool) (Report, err
 	go func() {
 		for range died {
 			w.reaper.run()
+		}
+	}()
+	go func() {
+		for range resumed { // a supervisor that was stopped with the job goes on with it
+			if !w.left.Load() {
+				_ = unix.Kill(w.supervisor, unix.SIGCONT)
+			}
 		}
 	}()
 	go func() {
@@ -83,7 +91,8 @@ func (w *wrapper) mirror() Report {
 		case a := <-w.sig.out:
 			w.passOn(a)
 		case <-w.watch.c:
-			if !w.isAwake() {
+			w.readAll()
+			if len(w.backlog) == 0 && !w.isAwake() {
 				return w.takeOver(false)
 			}
 		}
@@ -104,7 +113,10 @@ func (w *wrapper) passOn(a arrival) {
 	w.link.send(message{Kind: msgSignal, Signal: int(a.sig), Kernel: a.kernel, At: a.at})
 }
 
+// heed does what the supervisor says. Whatever it says shows that it is awake, or
+// was not long ago.
 func (w *wrapper) heed(m message) {
+	w.asking = false
 	switch m.Kind {
 	case msgStarting:
 		w.starting, w.deadline = &m, m.Deadline
@@ -112,41 +124,44 @@ func (w *wrapper) heed(m message) {
 			w.sig.catch(stopSignals)
 		}
 		w.link.send(message{Kind: msgReady})
-		w.watchOver()
 	case msgStarted:
 		w.command = m.Pid
 		w.kin.follow(m.Pid)
 	case msgDeadline:
 		w.deadline = m.Deadline
-		w.watchOver()
 		if !orphansComeHome {
 			_, _ = w.look() // remember whom we see
 		}
-	case msgPong:
-		w.asking = false
-		w.watchOver()
 	case msgStopped:
 		w.stop(m)
 	case msgEnded:
 		w.ended = true
-		w.watchOver()
 	case msgFinal:
 		w.final = &m
+	}
+	if w.starting != nil {
+		w.watchOver()
+	}
+}
+
+// readAll takes in what the supervisor has said so far.
+func (w *wrapper) readAll() {
+	for {
+		select {
+		case m, ok := <-w.inbox:
+			if !ok {
+				return
+			}
+			w.backlog = append(w.backlog, m)
+		default:
+			return
+		}
 	}
 }
 
 // stop stops the wrapper as the command was stopped, unless that is past by now.
 func (w *wrapper) stop(m message) {
-	for more := true; more; {
-		select {
-		case next, ok := <-w.inbox:
-			if more = ok; ok {
-				w.backlog = append(w.backlog, next)
-			}
-		default:
-			more = false
-		}
-	}
+	w.readAll()
 	past := slices.ContainsFunc(w.backlog, func(m message) bool {
 		return m.Kind == msgStopped || m.Kind == msgContinued || m.Kind == msgEnded || m.Kind == msgFinal
 	})
@@ -166,7 +181,6 @@ func (w *wrapper) stop(m message) {
 func (w *wrapper) watchOver() {
 	now := w.opt.Clock.Boot()
 	switch next := w.times.ask(w.deadline); {
-	case w.asking:
 	case w.ended || now >= w.deadline:
 		w.watch.at(now + lenient)
 	case now < next:

@@ -131,7 +131,16 @@ func (p *Proc) main(slot int) {
 	p.leave()
 	p.quit()
 	callers.Wait()
+	p.round()
 	p.w.trace.add(p.name, "left")
+}
+
+// round waits for a round instant. When a client is closed, its callers end at one
+// instant in an order that is the scheduler's; what comes after the process must
+// not depend on it.
+func (p *Proc) round() {
+	grain := p.w.Plan.TTL / 50
+	time.Sleep(grain - time.Since(p.w.trace.began)%grain + time.Duration(p.seed%1000))
 }
 
 // Go makes f all that the process does. When f returns it leaves in order.

@@ -232,7 +232,8 @@ func (l *lanes) enter(ctx context.Context, s *Store, c *call) error {
 	select {
 	case l.workers <- struct{}{}:
 	case <-ctx.Done():
-		err = store.CtxErr(ctx, s.identity, c.op, c.key)
+		err = &store.Error{Kind: store.ErrUnavailable, Store: s.identity, Op: c.op, Key: c.key,
+			Detail: "too many calls are under way", Cause: context.Cause(ctx)}
 	case <-l.closing:
 		err = store.Wrap(store.ErrUnavailable, s.identity, c.op, c.key, errClosed)
 	}

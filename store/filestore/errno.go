@@ -27,30 +27,30 @@ func (s *Store) explain(op, key string, err error) error {
 	if errors.As(err, &done) {
 		return err
 	}
-	kind, detail := s.kindOf(err)
+	detail, kind := s.kindOf(err)
 	return &store.Error{Kind: kind, Store: s.identity, Op: op, Key: key, Detail: detail, Cause: err}
 }
 
-func (s *Store) kindOf(err error) (kind error, detail string) {
+func (s *Store) kindOf(err error) (detail string, kind error) {
 	var errno unix.Errno
 	if !errors.As(err, &errno) {
-		return store.ErrUnavailable, ""
+		return "", store.ErrUnavailable
 	}
 	switch errno {
 	case unix.EACCES, unix.EPERM:
-		return store.ErrDenied, "this process lacks the right to do that in " + s.root + "; it needs to read, write and search the directory"
+		return "this process lacks the right to do that in " + s.root + "; it needs to read, write and search the directory", store.ErrDenied
 	case unix.EROFS:
-		return store.ErrDenied, "the file system of " + s.root + " is mounted read-only"
+		return "the file system of " + s.root + " is mounted read-only", store.ErrDenied
 	case unix.ENOSPC, unix.EDQUOT:
-		return store.ErrUnavailable, "the file system of " + s.root + " has no room left (bytes, inodes or quota)"
+		return "the file system of " + s.root + " has no room left (bytes, inodes or quota)", store.ErrUnavailable
 	case unix.ENOTDIR, unix.ELOOP, unix.EISDIR:
-		return store.ErrCorrupt, "something in " + s.root + " that is not of this store is in the way"
+		return "something in " + s.root + " that is not of this store is in the way", store.ErrCorrupt
 	case unix.EXDEV:
-		return store.ErrCorrupt, s.root + " must be on one file system, and no directory in it a mount point or a link"
+		return s.root + " must be on one file system, and no directory in it a mount point or a link", store.ErrCorrupt
 	case unix.EMFILE, unix.ENFILE:
-		return store.ErrUnavailable, "too many open files; raise the limit of open files"
+		return "too many open files; raise the limit of open files", store.ErrUnavailable
 	}
-	return store.ErrUnavailable, ""
+	return "", store.ErrUnavailable
 }
 
 // certain reports whether a failed link or rename certainly did nothing, now

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tenure-project/tenure/internal/bootid"
 	"github.com/tenure-project/tenure/internal/netfs"
 	"github.com/tenure-project/tenure/store"
 )
@@ -73,7 +74,7 @@ func (s *Store) open(path string, cfg config) error {
 	if s.network {
 		s.boot = ""
 	} else {
-		s.boot = bootID()
+		s.boot = bootid.Boot()
 	}
 	return s.claim()
 }

@@ -4,8 +4,11 @@ package filestore
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tenure-project/tenure/store"
 )
@@ -114,5 +117,37 @@ func TestSweepMeetsItsCreator(t *testing.T) {
 		holds(t, s, sleeperKey, "-")
 	} else {
 		holds(t, s, sleeperKey, "late")
+	}
+}
+
+// The file that gives every new life its mark may be swept away, or be full.
+//
+// SPEC ST1
+func TestLifeFileHasASuccessor(t *testing.T) {
+	t.Parallel()
+	s := opened(t, quick(t))
+	create(t, s, "ns/lease/first", "x")
+	must(t, unix.Unlinkat(s.tmpFD, s.lifeFile.name, 0))
+	create(t, s, "ns/lease/second", "x")
+	old, full := s.lifeFile.name, true
+	s.tracer = failing(func(st step) error {
+		if st.kind == stepLink && st.name == lifeName && full {
+			full = false
+			return unix.EMLINK
+		}
+		return nil
+	})
+	create(t, s, "ns/lease/third", "x")
+	if full || s.lifeFile.name == old {
+		t.Errorf("a file with too many names was kept")
+	}
+	for _, key := range []string{"ns/lease/first", "ns/lease/second", "ns/lease/third"} {
+		holds(t, s, key, "x")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(s.root, tmpName)); err != nil || len(left) > 0 {
+		t.Errorf("Close left %v, %v", left, err)
 	}
 }

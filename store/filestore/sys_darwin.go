@@ -58,10 +58,6 @@ func readNames(fd int) (names []string, reads int, err error) {
 	return names, 1, err
 }
 
-func bootID() string { return "" }
-
-func machineID() string { return "" }
-
 func modTime(st unix.Stat_t) time.Time { return time.Unix(st.Mtim.Unix()) }
 
 // syncAll makes everything durable.

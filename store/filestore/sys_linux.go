@@ -99,15 +99,6 @@ func readNames(fd int) (names []string, reads int, err error) {
 	}
 }
 
-// bootID names this boot of this kernel.
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
-
 // machineID names this installation of the system; "" if it has no name.
 func machineID() string {
 	b, err := os.ReadFile("/etc/machine-id")

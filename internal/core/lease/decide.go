@@ -121,9 +121,18 @@ func Adoptable(held, now *Record, mine func(attempt string) bool) bool {
 // Released reports whether r's history says that the tenure of o at token was
 // released, as it was meant to be.
 func (r *Record) Released(o Owner, token uint64) bool {
+	return r.EndedAs(token, func(t Tenure) bool { return t.Owner == o && t.How == HowReleased })
+}
+
+// EndedAs reports whether r's history tells of the tenure of token, and is says
+// that this is how it ended. A nil record tells nothing.
+func (r *Record) EndedAs(token uint64, is func(Tenure) bool) bool {
+	if r == nil {
+		return false
+	}
 	for _, t := range r.Recent {
 		if t.Token == token {
-			return t.Owner == o && t.How == HowReleased
+			return is(t)
 		}
 	}
 	return false

@@ -8,6 +8,7 @@ package demo
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -303,7 +304,7 @@ func (d *director) await(ctx context.Context, who, what string) (event, error) {
 				return e, nil
 			}
 		case <-ctx.Done():
-			return event{}, fmt.Errorf("%s never came to %q: %w", who, what, ctx.Err())
+			return event{}, fmt.Errorf("%s never came to %q: %w", cmp.Or(who, "nobody else"), what, context.Cause(ctx))
 		}
 	}
 }

@@ -1,0 +1,141 @@
+package bench
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tenure-project/tenure"
+)
+
+// footprint is what a process has in use.
+type footprint struct {
+	heap, stacks uint64
+	goroutines   int
+}
+
+func measure() footprint {
+	runtime.GC()
+	runtime.GC() // the first may leave what finalizers held
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return footprint{heap: m.HeapAlloc, stacks: m.StackInuse, goroutines: runtime.NumGoroutine()}
+}
+
+// each reports what n of something added to f, for one of them.
+func (f footprint) each(b *testing.B, n int, of string) {
+	b.Helper()
+	now := measure()
+	b.ReportMetric((float64(now.heap)-float64(f.heap))/float64(n), "heap-B/"+of)
+	b.ReportMetric((float64(now.stacks)-float64(f.stacks))/float64(n), "stack-B/"+of)
+	b.ReportMetric(float64(now.goroutines-f.goroutines)/float64(n), "goroutines/"+of)
+}
+
+// BenchmarkWaiters lets many callers in one process wait for one lease that
+// somebody else holds, with a TTL of a second, so that waiters look again often.
+// They ask the store as one does, and cost a goroutine, the caller's own, each.
+func BenchmarkWaiters(b *testing.B) {
+	const window = 3 * time.Second
+	for kind, url := range urls(b) {
+		for name, n := range map[string]int{"1": 1, "10000": 10000} {
+			b.Run(kind+"/"+name, func(b *testing.B) {
+				others(b)
+				holder := client(b, local(b, url), tenure.WithTTL(time.Second))
+				l, err := holder.Acquire(b.Context(), "job")
+				check(b, err)
+				st := &counted{linedStore: local(b, url)}
+				for b.Loop() {
+					waiters(b, st, n, window)
+				}
+				hideTime(b)
+				check(b, l.Release(b.Context()))
+			})
+		}
+	}
+}
+
+func waiters(b *testing.B, st *counted, n int, window time.Duration) {
+	b.Helper()
+	c := client(b, st, tenure.WithTTL(time.Second))
+	ctx, cancel := context.WithCancel(b.Context())
+	before := measure()
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			if _, err := c.Acquire(ctx, "job"); err == nil {
+				b.Error("a waiter got a lease that is held")
+			}
+		})
+	}
+	standsInLine(b, st)
+	calls, cpu := st.calls(), usage(syscall.RUSAGE_SELF)
+	time.Sleep(window)
+	b.ReportMetric(float64(st.calls()-calls)/window.Seconds(), "calls/s")
+	b.ReportMetric(100*ratio(usage(syscall.RUSAGE_SELF)-cpu, window), "cpu-%")
+	before.each(b, n, "waiter")
+	cancel()
+	all.Wait()
+}
+
+// BenchmarkRenewals is a process that holds a thousand leases with the default
+// TTL of 15 s: the store calls that a lease costs per renewal interval (3 s; one
+// is the least), the processor time, the memory, and the least that was left of
+// a lease when its renewal came back.
+func BenchmarkRenewals(b *testing.B) {
+	const leases, intervals = 1000, 3
+	const window = intervals * 3 * time.Second
+	others(b)
+	st := &counted{linedStore: local(b, urls(b)["File"])}
+	watch := &renewals{}
+	watch.margin.Store(int64(time.Hour))
+	c := client(b, st, tenure.WithObserver(watch))
+	before := measure()
+	hold(b, c, leases)
+	for b.Loop() {
+		calls, renewed, cpu := st.calls(), watch.n.Load(), usage(syscall.RUSAGE_SELF)
+		time.Sleep(window)
+		b.ReportMetric(100*ratio(usage(syscall.RUSAGE_SELF)-cpu, window), "cpu-%")
+		b.ReportMetric(float64(st.calls()-calls)/leases/intervals, "calls/interval")
+		b.ReportMetric(float64(watch.n.Load()-renewed)/window.Seconds(), "renewals/s")
+	}
+	before.each(b, leases, "lease")
+	b.ReportMetric(float64(watch.margin.Load())/float64(time.Second), "least-left-s")
+	b.ReportMetric(float64(watch.lost.Load()), "lost")
+	hideTime(b)
+}
+
+// hold acquires n leases, some at a time.
+func hold(b *testing.B, c *tenure.Client, n int) {
+	b.Helper()
+	var all sync.WaitGroup
+	slots := make(chan struct{}, 64)
+	for i := range n {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if _, err := c.Acquire(b.Context(), numbered(i)); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// renewals counts what becomes of leases.
+type renewals struct{ n, lost, margin atomic.Int64 }
+
+func (r *renewals) Observe(e tenure.Event) {
+	switch e.Kind {
+	case tenure.EventLost:
+		r.lost.Add(1)
+	case tenure.EventRenewed:
+		r.n.Add(1)
+		for old := r.margin.Load(); int64(e.Margin) < old && !r.margin.CompareAndSwap(old, int64(e.Margin)); {
+			old = r.margin.Load()
+		}
+	}
+}
