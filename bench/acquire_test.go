@@ -11,18 +11,14 @@ import (
 // 1.5 times the floor. Every few changes a record's past is archived, which is
 // a write more: the mean has it, the median does not.
 func BenchmarkAcquireRelease(b *testing.B) {
-	b.Run("File", func(b *testing.B) {
-		others(b)
-		c := client(b, local(b, urls(b)["File"]))
-		o, f := alternate(b, func() { acquireRelease(b, c, "job") }, newFileFloor(b).twice)
-		compare(b, o, f)
-	})
-	b.Run("SQLite", func(b *testing.B) {
-		others(b)
-		c := client(b, local(b, urls(b)["SQLite"]))
-		o, f := alternate(b, func() { acquireRelease(b, c, "job") }, newSQLFloor(b).twice)
-		compare(b, o, f)
-	})
+	for _, p := range places(b) {
+		b.Run(p.kind, func(b *testing.B) {
+			others(b)
+			c := client(b, local(b, p.url))
+			o, f := alternate(b, func() { acquireRelease(b, c, "job") }, p.floor(b))
+			compare(b, o, f)
+		})
+	}
 }
 
 // acquireRelease may run in any goroutine of the benchmark.

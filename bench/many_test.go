@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -40,14 +41,14 @@ func (f footprint) each(b *testing.B, n int, of string) {
 // They ask the store as one does, and cost a goroutine, the caller's own, each.
 func BenchmarkWaiters(b *testing.B) {
 	const window = 3 * time.Second
-	for kind, url := range urls(b) {
-		for name, n := range map[string]int{"1": 1, "10000": 10000} {
-			b.Run(kind+"/"+name, func(b *testing.B) {
+	for _, p := range places(b) {
+		for _, n := range []int{1, 10_000} {
+			b.Run(fmt.Sprintf("%s/%d", p.kind, n), func(b *testing.B) {
 				others(b)
-				holder := client(b, local(b, url), tenure.WithTTL(time.Second))
+				holder := client(b, local(b, p.url), tenure.WithTTL(time.Second))
 				l, err := holder.Acquire(b.Context(), "job")
 				check(b, err)
-				st := &counted{linedStore: local(b, url)}
+				st := &counted{linedStore: local(b, p.url)}
 				for b.Loop() {
 					waiters(b, st, n, window)
 				}
@@ -83,29 +84,46 @@ func waiters(b *testing.B, st *counted, n int, window time.Duration) {
 
 // BenchmarkRenewals is a process that holds a thousand leases with the default
 // TTL of 15 s: the store calls that a lease costs per renewal interval (3 s; one
-// is the least), the processor time, the memory, and the least that was left of
-// a lease when its renewal came back.
+// is the least), the processor time (beside that of as many bare durable
+// writes), the memory, and the least that was left of a lease when its renewal
+// came back.
 func BenchmarkRenewals(b *testing.B) {
 	const leases, intervals = 1000, 3
 	const window = intervals * 3 * time.Second
 	others(b)
-	st := &counted{linedStore: local(b, urls(b)["File"])}
-	watch := &renewals{}
-	watch.margin.Store(int64(time.Hour))
-	c := client(b, st, tenure.WithObserver(watch))
+	st := &counted{linedStore: local(b, filePlace(b))}
+	seen := &renewals{}
+	seen.margin.Store(int64(time.Hour))
+	c := client(b, st, tenure.WithObserver(seen))
 	before := measure()
 	hold(b, c, leases)
 	for b.Loop() {
-		calls, renewed, cpu := st.calls(), watch.n.Load(), usage(syscall.RUSAGE_SELF)
+		calls, renewed, cpu := st.calls(), seen.n.Load(), usage(syscall.RUSAGE_SELF)
 		time.Sleep(window)
+		perSecond := float64(seen.n.Load()-renewed) / window.Seconds()
 		b.ReportMetric(100*ratio(usage(syscall.RUSAGE_SELF)-cpu, window), "cpu-%")
 		b.ReportMetric(float64(st.calls()-calls)/leases/intervals, "calls/interval")
-		b.ReportMetric(float64(watch.n.Load()-renewed)/window.Seconds(), "renewals/s")
+		b.ReportMetric(perSecond, "renewals/s")
+		b.ReportMetric(100*perSecond*bareWriteCPU(b).Seconds(), "floor-cpu-%")
 	}
 	before.each(b, leases, "lease")
-	b.ReportMetric(float64(watch.margin.Load())/float64(time.Second), "least-left-s")
-	b.ReportMetric(float64(watch.lost.Load()), "lost")
+	b.ReportMetric(float64(seen.margin.Load())/float64(time.Second), "least-left-s")
+	b.ReportMetric(float64(seen.lost.Load()), "lost")
 	hideTime(b)
+}
+
+// bareWriteCPU is the processor time of a bare durable write, measured beside
+// the same load. What the renewals use meanwhile is part of it, so it is taken
+// from this thread alone.
+func bareWriteCPU(b *testing.B) time.Duration {
+	b.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f, start := newFileFloor(b), usage(syscall.RUSAGE_THREAD)
+	for range rounds {
+		f.write()
+	}
+	return (usage(syscall.RUSAGE_THREAD) - start) / rounds
 }
 
 // hold acquires n leases, some at a time.

@@ -16,13 +16,12 @@ import (
 func BenchmarkThroughput(b *testing.B) {
 	const window = 1500 * time.Millisecond
 	for _, n := range []int{1, 64} {
-		places := urls(b)
-		for _, kind := range []string{"Mem", "File", "SQLite"} {
-			b.Run(fmt.Sprintf("%s/%d", kind, n), func(b *testing.B) {
+		for _, p := range append(places(b), place{kind: "Mem"}) {
+			b.Run(fmt.Sprintf("%s/%d", p.kind, n), func(b *testing.B) {
 				others(b)
 				var st store.Store = memstore.New()
-				if kind != "Mem" {
-					st = local(b, places[kind])
+				if p.kind != "Mem" {
+					st = local(b, p.url)
 				}
 				var work []func() bool
 				for i := range n {

@@ -38,14 +38,26 @@ func local(b *testing.B, url string) linedStore {
 	return st.(linedStore)
 }
 
-// urls name a fresh store of each kind that processes can share.
-func urls(b *testing.B) map[string]string {
+// place is a fresh store that processes can share.
+type place struct{ kind, url string }
+
+func places(b *testing.B) []place {
 	b.Helper()
 	dir := b.TempDir()
-	return map[string]string{
-		"File":   "file://" + filepath.Join(dir, "store"),
-		"SQLite": "sqlite://" + filepath.Join(dir, "leases.db"),
+	return []place{
+		{"File", "file://" + filepath.Join(dir, "store")},
+		{"SQLite", "sqlite://" + filepath.Join(dir, "leases.db")},
 	}
+}
+
+func filePlace(b *testing.B) string { return places(b)[0].url }
+
+// floor makes, twice, the durable write that the store at p cannot do without.
+func (p place) floor(b *testing.B) func() {
+	if p.kind == "SQLite" {
+		return newSQLFloor(b).twice
+	}
+	return newFileFloor(b).twice
 }
 
 // linedStore is what the stores for processes of one machine can do.

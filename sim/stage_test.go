@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,9 +29,9 @@ type stage struct {
 	held           *world.Handle // what the setup left to the subject
 	token          uint64        // what the setup left to the other
 	cancel         context.CancelFunc
-	reached        int  // how many troubles struck
-	long           bool // the troubles may cost a lease
-	back           bool // the other is there again
+	reached        atomic.Int64 // how many troubles struck
+	long           bool         // the troubles may cost a lease
+	back           bool         // the other is there again
 }
 
 // must stops a setup that cannot be.
@@ -84,7 +85,7 @@ func (x trouble) named(more string) trouble {
 // at runs f before call k, or after it.
 func at(name string, long, after bool, f func(s *stage)) trouble {
 	return trouble{name: name, long: long, meet: func(s *stage, k int) {
-		s.subject.At(k, after, func() { s.reached++; f(s) })
+		s.subject.At(k, after, func() { s.reached.Add(1); f(s) })
 	}}
 }
 
@@ -203,9 +204,9 @@ func (c script) run(t *testing.T, with ...met) bool {
 		}
 		s.play(c)
 		for _, n := range s.subject.Link.Fired() {
-			s.reached += n
+			s.reached.Add(int64(n))
 		}
-		if all = s.reached >= len(with); !all && len(with) > 0 {
+		if all = s.reached.Load() >= int64(len(with)); !all && len(with) > 0 {
 			return // nothing new
 		}
 		if v := s.Verdict(); len(v.Broken) > 0 {

@@ -97,7 +97,7 @@ func (t target) prepare() error {
 }
 
 // pairs is the environment that leads a child to the same store and namespace,
-// also from another folder.
+// also from another folder. A URL that holds credentials is not handed on.
 func (t target) pairs() ([]string, error) {
 	u, err := url.Parse(t.url)
 	if err != nil {
@@ -112,6 +112,9 @@ func (t target) pairs() ([]string, error) {
 			return nil, invalid("the store's path cannot be made absolute: %v", err)
 		}
 		u.Opaque, u.Path = "", slashed(path)
+	}
+	if u.User != nil { // secrets of ours are not the child's
+		return []string{envNamespace, t.namespace}, nil
 	}
 	q := u.Query()
 	q.Del("namespace")

@@ -20,19 +20,29 @@ const cagePrefix = "tenure-run-"
 
 // cage is a control group of our own around a command's tree. The kernel puts
 // every descendant into it and kills all of them in one step; only a privileged
-// process can leave it.
+// process can leave it, or is taken out of it (a login session opened by su).
+//
+// It has two groups inside: the tree is in "run", the wrapper in "wrapper". So
+// the whole is empty only once the wrapper, too, is gone, which ends by the
+// process table what left the group.
 //
 // Whoever uses the group holds a flock on its directory, so that a later run
 // can tell a group in use from one that a killed run left behind.
 type cage struct {
 	path string
-	dir  *os.File
+	dir  *os.File // of the whole, for the lock
+	tree *os.File // of the part in which the command is started
 }
 
-// newCage makes a group below this process's own one. It fails where there is
-// no cgroup v2 file system, where we may not write to it, or where the kernel
-// lacks cgroup.kill (before 5.14).
-func newCage() (*cage, error) {
+const (
+	treePart    = "run"
+	wrapperPart = "wrapper"
+)
+
+// newCage makes a group below this process's own one and moves the wrapper into
+// it. It fails where there is no cgroup v2 file system, where we may not write to
+// it, or where the kernel lacks cgroup.kill (before 5.14).
+func newCage(wrapper int) (*cage, error) {
 	parent, err := ownGroup()
 	if err != nil {
 		return nil, err
@@ -43,25 +53,35 @@ func newCage() (*cage, error) {
 	sweepCages(parent)
 	var c *cage
 	for range 3 { // another run's sweep can catch a group before it is locked
-		if c, err = makeCage(parent); err == nil {
+		if c, err = makeCage(parent, wrapper); err == nil {
 			return c, nil
 		}
 	}
 	return nil, err
 }
 
-func makeCage(parent string) (*cage, error) {
+func makeCage(parent string, wrapper int) (*cage, error) {
 	var id [6]byte
 	if _, err := io.ReadFull(rand.Reader, id[:]); err != nil {
 		return nil, err
 	}
 	path := filepath.Join(parent, fmt.Sprintf("%s%d-%s", cagePrefix, os.Getpid(), hex.EncodeToString(id[:])))
-	if err := os.Mkdir(path, 0o755); err != nil {
-		return nil, err
+	var c *cage
+	err := os.Mkdir(path, 0o755)
+	for _, part := range []string{treePart, wrapperPart} {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(path, part), 0o755)
+		}
 	}
-	c, err := openCage(path)
+	if err == nil {
+		c, err = openCage(path)
+	}
+	if err == nil {
+		err = enterGroup(filepath.Join(path, wrapperPart), wrapper)
+	}
 	if err != nil {
-		_ = os.Remove(path)
+		c.close()
+		_ = removeGroups(path)
 		return nil, err
 	}
 	return c, nil
@@ -74,30 +94,52 @@ func openCage(path string) (*cage, error) {
 		return nil, err
 	}
 	c := &cage{path: path, dir: dir}
-	err = unix.Flock(c.fd(), unix.LOCK_SH|unix.LOCK_NB)
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_SH|unix.LOCK_NB); err != nil {
+		c.close()
+		return nil, err
+	}
 	for _, file := range []string{"cgroup.kill", "cgroup.procs"} {
-		if err == nil {
-			err = unix.Access(filepath.Join(path, file), unix.W_OK)
+		if err := unix.Access(filepath.Join(path, treePart, file), unix.W_OK); err != nil {
+			c.close()
+			return nil, err
 		}
 	}
-	if err != nil {
-		_ = dir.Close()
+	if c.tree, err = os.Open(filepath.Join(path, treePart)); err != nil {
+		c.close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *cage) fd() int { return int(c.dir.Fd()) }
-
-// kill kills every process in the group and in groups below it.
-func (c *cage) kill() error {
-	return os.WriteFile(filepath.Join(c.path, "cgroup.kill"), []byte("1"), 0)
+// close gives up the lock and the descriptors.
+func (c *cage) close() {
+	if c == nil {
+		return
+	}
+	_ = c.dir.Close()
+	_ = c.tree.Close() // closing nothing is an error that nobody needs
 }
 
-// pids lists the processes in the group and below it.
+// fd is what a command is started in.
+func (c *cage) fd() int { return int(c.tree.Fd()) }
+
+// enterGroup moves a process, with all its threads, into a group.
+func enterGroup(path string, pid int) error {
+	return os.WriteFile(filepath.Join(path, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+// leave moves this process, the wrapper, back out to where the group was made.
+func (c *cage) leave() { _ = enterGroup(filepath.Dir(c.path), os.Getpid()) }
+
+// kill kills every process of the tree.
+func (c *cage) kill() error {
+	return os.WriteFile(filepath.Join(c.path, treePart, "cgroup.kill"), []byte("1"), 0)
+}
+
+// pids lists the processes of the tree.
 func (c *cage) pids() map[int]bool {
 	pids := map[int]bool{}
-	_ = filepath.WalkDir(c.path, func(path string, d os.DirEntry, err error) error {
+	_ = filepath.WalkDir(filepath.Join(c.path, treePart), func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return nil
 		}
@@ -112,8 +154,8 @@ func (c *cage) pids() map[int]bool {
 	return pids
 }
 
-// populated reports whether a living process is in the group or below it.
-func (c *cage) populated() (bool, error) { return groupPopulated(c.path) }
+// populated reports whether anything of the tree is alive.
+func (c *cage) populated() (bool, error) { return groupPopulated(filepath.Join(c.path, treePart)) }
 
 func groupPopulated(path string) (bool, error) {
 	raw, err := os.ReadFile(filepath.Join(path, "cgroup.events"))
@@ -128,16 +170,20 @@ func groupPopulated(path string) (bool, error) {
 	return true, fmt.Errorf("%s/cgroup.events: no line \"populated\"", path)
 }
 
-// remove deletes the empty group. The kernel can call it busy for a moment after
-// its last process has gone.
+// remove deletes the group, or, while the wrapper is still in it, the empty part
+// of the tree, and gives it up. The kernel can call a group busy for a moment
+// after its last process has gone.
 func (c *cage) remove(clk clock.Clock) {
+	if c == nil {
+		return
+	}
 	for range 50 {
-		if removeGroups(c.path) == nil {
+		if removeGroups(c.path) == nil || removeGroups(filepath.Join(c.path, treePart)) == nil {
 			break
 		}
 		clock.Sleep(clk, 2*time.Millisecond, nil)
 	}
-	_ = c.dir.Close()
+	c.close()
 }
 
 // removeGroups removes a group and those below it, inner ones first.
@@ -214,100 +260,4 @@ func cgroupMount(table string) (root, point string, err error) {
 // unescapeMount undoes the octal escapes of mountinfo.
 func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
-}
-
-// ref names the group for another process of this boot: see [CgroupEmpty].
-func (c *cage) ref() (string, error) {
-	parent, err := statInode(filepath.Dir(c.path))
-	if err != nil {
-		return "", err
-	}
-	own, err := statInode(c.path)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("cgroup2 %s %d %d %d %s", bootID(), own.dev, parent.ino, own.ino, c.path), nil
-}
-
-type inode struct{ dev, ino uint64 }
-
-func statInode(path string) (inode, error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(path, &st); err != nil {
-		return inode{}, &os.PathError{Op: "lstat", Path: path, Err: err}
-	}
-	return inode{dev: uint64(st.Dev), ino: st.Ino}, nil
-}
-
-// groupOf takes the group that ref names into use; nil if there is none.
-func groupOf(ref string) *cage {
-	r, err := parseCgroupRef(ref)
-	if err != nil {
-		return nil
-	}
-	c, err := openCage(r.path)
-	if err != nil {
-		return nil
-	}
-	return c
-}
-
-// CgroupEmpty reports whether the control group that ref names certainly holds
-// no process (LS14). ref is a [Supervisor.Contain] of any process of this
-// machine. False with a nil error means that a process is in it. An error means
-// that nothing can be said, for instance because this process sees another part
-// of the cgroup file system.
-//
-// A group that does not exist counts as empty only where its parent is the very
-// directory that it was made in: the kernel removes only empty groups. A
-// reference of another boot is an error: it may be of another machine too.
-func CgroupEmpty(ref string) (bool, error) {
-	r, err := parseCgroupRef(ref)
-	if err != nil {
-		return false, err
-	}
-	if r.boot != bootID() {
-		return false, fmt.Errorf("control group %s: of another boot or another machine", r.path)
-	}
-	parent, err := statInode(filepath.Dir(r.path))
-	if err != nil {
-		return false, err
-	}
-	if parent != (inode{r.dev, r.parent}) {
-		return false, fmt.Errorf("control group %s: its parent here is another directory than where it was made", r.path)
-	}
-	own, err := statInode(r.path)
-	if errors.Is(err, os.ErrNotExist) || err == nil && own != (inode{r.dev, r.own}) {
-		return true, nil // removed, at most with another one made since
-	}
-	if err != nil {
-		return false, err
-	}
-	busy, err := groupPopulated(r.path)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return true, nil // removed just now
-	}
-	return !busy && err == nil, err
-}
-
-type cgroupRef struct {
-	boot             string
-	dev, parent, own uint64
-	path             string
-}
-
-func parseCgroupRef(s string) (cgroupRef, error) {
-	f := strings.SplitN(s, " ", 6)
-	if len(f) != 6 || f[0] != "cgroup2" || f[1] == "" || !filepath.IsAbs(f[5]) {
-		return cgroupRef{}, fmt.Errorf("control group reference %q: malformed", s)
-	}
-	r := cgroupRef{boot: f[1], path: f[5]}
-	var err [3]error
-	r.dev, err[0] = strconv.ParseUint(f[2], 10, 64)
-	r.parent, err[1] = strconv.ParseUint(f[3], 10, 64)
-	r.own, err[2] = strconv.ParseUint(f[4], 10, 64)
-	if e := errors.Join(err[:]...); e != nil {
-		return cgroupRef{}, fmt.Errorf("control group reference %q: %w", s, e)
-	}
-	return r, nil
 }

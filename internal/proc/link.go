@@ -21,7 +21,8 @@ const (
 	msgResumed = "resumed" // the wrapper was stopped for Stop and goes on
 	msgPing    = "ping"
 	// From the supervisor.
-	msgStarting  = "starting"  // the command is about to start; see startInfo
+	msgGroup     = "group"     // Group is the control group of this run
+	msgStarting  = "starting"  // the command is about to start
 	msgStarted   = "started"   // the command is process Pid
 	msgDeadline  = "deadline"  // the hold's deadline moved
 	msgStopped   = "stopped"   // the command was stopped by Signal; Stop counts

@@ -105,8 +105,8 @@ func (r *run) start() error {
 	if err := becomeSubreaper(); err != nil {
 		return &StartError{Name: r.cmd.Args[0], Code: codeCannotRun, Err: err}
 	}
-	group := r.s.Contain()
-	if err := r.announce(group); err != nil {
+	r.s.Contain()
+	if err := r.announce(); err != nil {
 		return err
 	}
 	return r.fork(path)
@@ -115,11 +115,11 @@ func (r *run) start() error {
 // announce tells the wrapper what it must know to end the tree in our place, and
 // waits until it mirrors stops. A wrapper that is stopped holds the start up: a
 // stopped job stays held, and does not run.
-func (r *run) announce(group string) error {
+func (r *run) announce() error {
 	if err := r.live(); err != nil {
 		return err
 	}
-	m := message{Kind: msgStarting, Deadline: r.newest(), Group: group}
+	m := message{Kind: msgStarting, Deadline: r.newest()}
 	if f := r.cmd.DeadlineFile; f != nil {
 		if err := f.Set(r.s.opt.Clock, m.Deadline); err != nil {
 			return &StartError{Name: r.cmd.Args[0], Code: codeCannotRun, Err: err}

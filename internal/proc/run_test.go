@@ -398,7 +398,8 @@ func TestGroupIsSeenFromOutside(t *testing.T) {
 	j.running(1)
 	ref := j.await("supervisor").Text
 	if ref == "" {
-		if c, err := newCage(); err == nil {
+		if c, err := newCage(os.Getpid()); err == nil {
+			c.leave()
 			c.remove(testClock)
 			t.Fatal("this process can make a control group, the run did not")
 		}
@@ -417,6 +418,41 @@ func TestGroupIsSeenFromOutside(t *testing.T) {
 		}
 		return empty
 	})
+}
+
+// What left the control group is ended by the process table, and until then the
+// group is not called empty, also if the supervisor is dead.
+//
+// SPEC LS14 UI1
+func TestGroupIsNotEmptyBeforeTheTreeIsGone(t *testing.T) {
+	t.Parallel()
+	parent, err := ownGroup()
+	if err != nil {
+		return // then there are no groups here
+	}
+	file := filepath.Join(t.TempDir(), "daemon")
+	j := start(t, config{TreeOnly: false}, "sh", "-c",
+		`echo $$ > "$1/cgroup.procs"; "$0" helper daemon 1 stubborn "$2"; sleep 60`, testBinary, parent, file)
+	daemon := helperPid(t, file)
+	ref := j.await("supervisor").Text
+	if ref == "" {
+		return
+	}
+	if in := groupOf(ref).pids(); in[daemon] {
+		t.Fatalf("process %d did not leave the group: %v", daemon, in)
+	}
+	j.signalSupervisor(unix.SIGKILL)
+	eventually(t, "the group is empty", func() bool {
+		empty, err := CgroupEmpty(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := readProcess(daemon); empty && err == nil && p.alive() {
+			t.Fatal("the group is called empty while a process of the tree lives")
+		}
+		return empty
+	})
+	j.wantCode(testLost)
 }
 
 // The deadline file follows the hold and goes with it.

@@ -118,7 +118,7 @@ func (s *Supervisor) Contain() string {
 		return s.groupID
 	}
 	s.caged = true
-	group, err := newCage()
+	group, err := newCage(s.wrapper)
 	if err != nil {
 		return ""
 	}
@@ -127,6 +127,7 @@ func (s *Supervisor) Contain() string {
 		return ""
 	}
 	s.group = group
+	s.link.send(message{Kind: msgGroup, Group: s.groupID})
 	return s.groupID
 }
 

@@ -31,6 +31,7 @@ func (w *wrapper) takeOver(dead bool) Report {
 	if w.starting != nil {
 		w.clearUp(len(left) == 0)
 	}
+	w.leaveGroup()
 	return w.say(w.verdict(what, left))
 }
 
@@ -64,7 +65,7 @@ func (w *wrapper) endTree(dead bool) []Survivor {
 	}
 	killAt := min(limit, w.times.kill(w.deadline))
 	e := &ender{
-		clk: w.opt.Clock, tree: w.look, group: groupOf(w.starting.Group), reaper: w.reaper,
+		clk: w.opt.Clock, tree: w.look, group: w.group, reaper: w.reaper,
 		killAt: func() time.Duration { return killAt },
 	}
 	return e.run()
@@ -85,9 +86,6 @@ func (w *wrapper) clearUp(gone bool) {
 	if gone {
 		e := &ender{clk: w.opt.Clock, tree: w.look, reaper: w.reaper, killAt: func() time.Duration { return 0 }}
 		_ = e.run()
-		if g := groupOf(w.starting.Group); g != nil {
-			g.remove(w.opt.Clock)
-		}
 	}
 	if w.starting.File != "" {
 		_ = os.Remove(w.starting.File)

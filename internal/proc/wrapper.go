@@ -32,6 +32,7 @@ type wrapper struct {
 	reaper     *reaper
 	left       atomic.Bool // the supervisor has been waited for
 
+	group    *cage // nil where there is none
 	backlog  []message
 	starting *message      // the command was about to start
 	deadline time.Duration // the hold's newest deadline
@@ -118,6 +119,8 @@ func (w *wrapper) passOn(a arrival) {
 func (w *wrapper) heed(m message) {
 	w.asking = false
 	switch m.Kind {
+	case msgGroup:
+		w.group = groupOf(m.Group)
 	case msgStarting:
 		w.starting, w.deadline = &m, m.Deadline
 		if mirrorsStops {
@@ -213,7 +216,16 @@ func (w *wrapper) supervisorEnded() Report {
 		return w.takeOver(true)
 	}
 	w.awaitSupervisor(time.Second)
+	w.leaveGroup()
 	return w.say(Report{Role: RoleWrapper, Code: w.final.Code, Message: w.final.Text})
+}
+
+// leaveGroup removes the control group, if the tree that was in it is gone.
+func (w *wrapper) leaveGroup() {
+	if w.group != nil {
+		w.group.leave()
+		w.group.remove(w.opt.Clock)
+	}
 }
 
 func (w *wrapper) say(r Report) Report {

@@ -162,10 +162,3 @@ func kind(err error) string {
 	}
 	return err.Error()
 }
-
-// since is how long ago the record of name came to be as it is; for tests.
-func (o *oracle) since(name string) time.Duration {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return time.Since(o.byName[name].landed)
-}

@@ -2,7 +2,6 @@ package world
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -72,13 +71,4 @@ func (t *trace) lines() []string {
 		out[i] = l.text
 	}
 	return out
-}
-
-func (t *trace) write(w io.Writer) {
-	if t.cut > 0 {
-		fmt.Fprintf(w, "(%d earlier steps were not kept)\n", t.cut)
-	}
-	for _, l := range t.lines() {
-		fmt.Fprintln(w, l)
-	}
 }

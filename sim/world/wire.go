@@ -140,7 +140,8 @@ func (x *wire) List(ctx context.Context, prefix, after string) iter.Seq2[string,
 			err  error
 		}
 		if err := x.carry(ctx, faultstore.OpList, prefix, "", func() { a.keys, a.err = x.w.place.list(context.Background(), x.mem, prefix, after) }); err != nil {
-			a.keys, a.err = nil, x.unanswered(store.ErrUnavailable, faultstore.OpList, prefix, err)
+			yield("", x.unanswered(store.ErrUnavailable, faultstore.OpList, prefix, err))
+			return
 		}
 		listOf(a.keys, a.err)(yield)
 	}
