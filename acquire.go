@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tenure-project/tenure/internal/bootid"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/deadline"
 	"github.com/tenure-project/tenure/internal/settle"
@@ -258,11 +259,13 @@ func (c *Client) provenGone(ctx context.Context, r *lease.Record) (bool, error) 
 	if r.Lock == nil || !r.Held() || !can {
 		return false, nil
 	}
-	if r.Lock.Tree == "cgroup" && c.treeEmpty == nil {
+	// Of an earlier boot of this kernel nothing is left, whatever tree it was.
+	tree := r.Lock.Tree == "cgroup" && r.Lock.Boot == bootid.Boot()
+	if tree && c.treeEmpty == nil {
 		return false, nil
 	}
 	gone, err := p.Gone(ctx, r.Lock.Mark)
-	if err != nil || !gone || r.Lock.Tree != "cgroup" {
+	if err != nil || !gone || !tree {
 		return gone, err
 	}
 	return c.treeEmpty(r.Lock.Cgroup)

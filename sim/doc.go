@@ -1,2 +1,42 @@
-// Package sim is where Tenure's promises are tried against a whole world.
+// Package sim tries Tenure's promises against whole worlds: many processes that
+// want the same leases, over a network, on clocks and on machines that behave as
+// badly as they are allowed to. It has tests only; the worlds are in package
+// world, which also says what is asserted.
+//
+//	go test ./sim                                   a hundred worlds and the rest, in seconds
+//	go test ./sim -run TestSeeds -seeds 1000        a thousand worlds
+//	go test ./sim -run TestSeeds -first 5000        others
+//	go test ./sim -run TestSeeds -seed 42 -v        one world, with its whole trace
+//	go test ./sim -run TestTwoTroubles -pairs 1     every pair of troubles
+//
+// A world that breaks a rule prints its seed, the command that plays it again,
+// and the steps before and after the breach, in virtual time:
+//
+//	11.550859104s  p3.3     replace: beta ended: token 20, counter 20, released
+//	11.553643404s  p4.2     beta: sees token 20 released
+//	11.832961071s  p1.3     PAUSE 306.050407ms
+//
+// A process is named by its slot and generation: p3.2 is what came after p3.1
+// crashed or left. Capital letters are blows of fate.
+//
+// # What is tried
+//
+//   - TestSeeds: chance. Two to eight processes with clocks of different rates,
+//     up to three callers each, an operator, late landings, lost replies, hangs,
+//     pauses, suspends, partitions, steps of the wall clock, crashes.
+//   - TestEveryTroubleAtEveryCall: no chance. Every trouble at every store call of
+//     everything that a process does with a lease; TestTwoTroubles: two at once.
+//   - TestOutageOfAHerd, TestManyWaitersAskAsOne: how many requests, and when.
+//   - found_test.go: what seeds have found, each told as a scene.
+//   - TestMutationsAreFound: that all this can fail. A store, a clock or a person
+//     that breaks a promise is found within a few worlds, by the right rule.
+//   - TestReplay: that a seed is a world.
+//   - linear tests: that the drivers are what the worlds take them for.
+//
+// # What it cannot show
+//
+// Worlds run on package memstore: what a real store does wrong is for the
+// drivers' own tests. Code takes no virtual time, so a process is stopped only
+// between its steps, at calls and timers. Bounds on liveness hold for faults that
+// have ended.
 package sim

@@ -79,7 +79,7 @@ func TestBrokenLineIsNoFlood(t *testing.T) {
 		s.must(err)
 		defer first.Leave()
 		s.subject.Link.Add(faultstore.Rule{Ops: []faultstore.Op{faultstore.OpWait}, Fault: faultstore.Fail(store.ErrUnavailable)})
-		time.AfterFunc(2*stageTTL, func() { h.Released(h.Release(s.other.Context())) })
+		time.AfterFunc(2*stageTTL, func() { _ = h.GiveUp(s.other.Context()) })
 		began := s.subject.Link.Counts()[faultstore.OpGet]
 		s.acquire(s.subject)
 		if n := s.subject.Link.Counts()[faultstore.OpGet] - began; n > 60 { // one in 133 ms
@@ -170,8 +170,8 @@ func TestReleaseOfLongAgo(t *testing.T) {
 		s.subject.At(0, false, func() {
 			time.AfterFunc(20*time.Microsecond, func() { s.subject.Network(faultstore.Cut, 0) }) // it is on its way
 		})
-		err := s.held.Release(s.subject.Context())
-		if s.held.Released(err); !errors.Is(err, tenure.ErrUnconfirmed) {
+		err := s.held.GiveUp(s.subject.Context())
+		if !errors.Is(err, tenure.ErrUnconfirmed) {
 			s.Fail("the release, cut off, says %v", err)
 		}
 		s.turnover(s.other, 20)

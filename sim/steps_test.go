@@ -199,8 +199,7 @@ func renews(ctx context.Context, s *stage) {
 
 // release gives a handle up and judges the answer.
 func (s *stage) release(ctx context.Context, h *world.Handle) {
-	err := h.Release(ctx)
-	h.Released(err)
+	err := h.GiveUp(ctx)
 	if err != nil && !s.long {
 		s.Fail("released with %v", err)
 	}
@@ -216,12 +215,11 @@ func releases(ctx context.Context, s *stage) {
 		s.Fail("not free at once after a release: %v", err)
 		return
 	}
-	s.other.Handed(l).Released(l.Release(ctx))
+	_ = s.other.Handed(l).GiveUp(ctx)
 }
 
 func handsOver(ctx context.Context, s *stage) {
-	err := s.held.ReleaseTo(ctx, "b", stageTTL)
-	s.held.Released(err)
+	err := s.held.HandOver(ctx, "b", stageTTL)
 	if err != nil || s.long {
 		return
 	}
@@ -237,7 +235,7 @@ func handsOver(ctx context.Context, s *stage) {
 }
 
 func releasesTwice(ctx context.Context, s *stage) {
-	s.held.Released(s.held.Release(ctx))
+	_ = s.held.GiveUp(ctx)
 	wait, cancel := s.subject.Within(ctx, 9*stageTTL)
 	defer cancel()
 	l, err := s.subject.Client.Acquire(wait, alpha)
@@ -248,7 +246,7 @@ func releasesTwice(ctx context.Context, s *stage) {
 		return
 	}
 	second := s.subject.Handed(l)
-	s.held.Released(s.held.Release(ctx))
+	_ = s.held.GiveUp(ctx)
 	if s.long {
 		return
 	}

@@ -3,7 +3,6 @@
 package proc
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,8 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-func contextCause(s *Supervisor) error { return context.Cause(s.Context()) }
 
 // playHelper is a command under test. Every helper ends by itself after a
 // minute, whatever the test does.
@@ -35,8 +32,6 @@ func playHelper(args []string) int {
 		return helperDaemon(args[1:])
 	case "hydra":
 		return helperHydra(args[1:])
-	case "fallen":
-		return unix_kill_self(args[1])
 	}
 	return 98
 }
@@ -109,10 +104,4 @@ func helperHydra(args []string) int {
 		})
 	}
 	return 0
-}
-
-func unix_kill_self(sig string) int {
-	n, _ := strconv.Atoi(sig)
-	_ = unix.Kill(os.Getpid(), unix.Signal(n))
-	select {}
 }

@@ -41,12 +41,11 @@ func TestTreeIsGoneBeforeTheDeadline(t *testing.T) {
 		j := startFamily(t, config{RenewFor: 500, TreeOnly: treeOnly})
 		j.goneBy()
 		j.wantCode(testLost)
-		if got := j.result(); got.End != Lost || len(got.Survivors) > 0 {
-			t.Errorf("result %+v", got)
-		}
-		if !strings.Contains(j.output(), "not renewed in time") {
+		// On a very busy machine the wrapper does not wait for the supervisor.
+		if !strings.Contains(j.output(), "not renewed in time") && !strings.Contains(j.output(), "does not answer") {
 			t.Errorf("no word on why: %q", j.output())
 		}
+		eventually(t, "nothing is left", func() bool { return len(j.left()) == 0 })
 	})
 }
 
@@ -62,7 +61,7 @@ func TestTermComesFirst(t *testing.T) {
 	if !strings.Contains(j.output(), "cleaned up") {
 		t.Errorf("no time to clean up: %q", j.output())
 	}
-	if got := j.result(); got.End != Lost || got.Code != 7 {
+	if got := j.result(); got.End != Lost || got.Code != 7 || len(got.Survivors) > 0 {
 		t.Errorf("result %+v", got)
 	}
 }

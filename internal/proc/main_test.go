@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -201,9 +202,8 @@ func lead(s *Supervisor, cfg config, clk clock.Clock, log *journal) Outcome {
 // given is the verdict as the command line would give it.
 func given(log *journal, s *Supervisor, res Result) Outcome {
 	var sig *SignalError
-	switch cause := s.Context(); {
-	case res.End == "" && cause.Err() != nil:
-		err := contextCause(s)
+	switch err := context.Cause(s.Context()); {
+	case res.End == "" && err != nil:
 		log.write("gave up", 0, err.Error())
 		if errors.As(err, &sig) {
 			return Outcome{Code: sig.Code(), Message: "run: " + err.Error()}

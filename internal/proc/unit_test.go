@@ -363,7 +363,7 @@ func TestSweepCages(t *testing.T) {
 	}
 }
 
-func TestOtherSystemsClock(t *testing.T) {
+func TestBell(t *testing.T) {
 	t.Parallel()
 	b := newBell(clock.NewSystem())
 	defer b.stop()

@@ -131,14 +131,12 @@ func (a *actor) hold(ctx context.Context, l *tenure.Lease) {
 		a.p.Sleep(l.Context(), 8*a.ttl()) // until something ends it, at last
 	case n < 3 && ctx.Err() == nil:
 		hold := min(a.ttl(), l.TTL()) / time.Duration(1+a.r.IntN(3))
-		h.Released(l.ReleaseTo(ctx, a.successor(), hold.Truncate(time.Millisecond)))
+		_ = h.HandOver(ctx, a.successor(), hold.Truncate(time.Millisecond))
 		return
 	}
-	err := l.Release(ctx)
-	h.Released(err)
-	if errors.Is(err, tenure.ErrUnconfirmed) && chance(a.r, 0.5) {
+	if errors.Is(h.GiveUp(ctx), tenure.ErrUnconfirmed) && chance(a.r, 0.5) {
 		a.p.Sleep(ctx, about(a.r, a.ttl()))
-		h.Released(l.Release(ctx))
+		_ = h.GiveUp(ctx)
 	}
 }
 

@@ -3,7 +3,7 @@
 //
 // A [Plan] says everything that chance decides before a world begins; [NewPlan]
 // draws one from a seed. [Run] plays it in the caller's testing/synctest bubble
-// and returns a [Verdict]. Directed tests make a [World] themselves, start
+// and returns a [Verdict]. Directed tests make a [World] themselves, [World.Spawn]
 // processes in it and do to them what they like.
 //
 // # What a world is made of
@@ -12,10 +12,12 @@
 //	Proc      one process: clocks, a gate, a link, a tenure.Client, its callers
 //	clock     wall, monotonic and boot clock with a rate of their own
 //	gate      stops a whole process: no timer fires, no reply arrives
+//	port      what a client knows as its store: the link behind the gate
 //	link      a faultstore.Store: what the network does to one process
 //	wire      takes time, and lets what was sent arrive though nobody waits
 //	place     one memstore.Store, where effects happen one after the other
 //	oracle    sees every effect, every hand-out and every answer
+//	fate      crashes, pauses, suspends, cuts links, steps clocks, by the seed
 //
 // A process that crashes is one that is stopped for ever: no line of its code
 // runs any more, while what it had sent still arrives. One that is stopped for
@@ -25,6 +27,48 @@
 //
 // # What the oracle asserts
 //
-// The rules are numbered where they are checked (R1 to R17); see [Rules] for
-// their list.
+//	R1   At one instant at most one handle of a lease is live; none is live once
+//	     the record says that another tenure began.
+//	R2   Tokens handed out for a lease rise and never repeat; each was granted in
+//	     the record to exactly that handle.
+//	R3   A record moves by legal steps only: its counter never falls, a renewal is
+//	     its holder's, a released record stays released until a new grant.
+//	R4   A record falls by observation only after it stood unchanged for its TTL
+//	     of true time; so does a forced end for the superseded TTL, and a
+//	     hand-over to somebody else for its hold.
+//	R5   "Proven" is said only of processes that are gone.
+//	R6   A tenure is released in the record only after it ended where it was held.
+//	R7   The guard accepts no lower token after a higher one and no token from two
+//	     handles; it refuses nobody who is live.
+//	R8   Work under Do: no function runs on with a live context while a later one
+//	     begins; one that stops in time ends before the next begins; in one
+//	     process none begins before the last returned; what overruns is reported.
+//	R9   No past tenure leaves the record unless it is archived or counted, and
+//	     History tells all of them and nothing else.
+//	R10  The floor never falls; a record is removed only when it is released and
+//	     the floor is at its counter.
+//	R11  A lease is called lost only when it is.
+//	R12  Answers are true: a confirmed release is one, a raised counter is raised,
+//	     what took effect is not called a loss, no error blames what is not to
+//	     blame.
+//	R13  Where nothing goes wrong nobody loses a lease.
+//	R14  When the faults have ended every lease can be acquired within a bound;
+//	     every process ends in time, and so does an acquisition that does not wait.
+//	R15  A watch tells the transitions in order, each once.
+//	R16  Nobody floods the store, whatever goes wrong.
+//	R17  The context of a lease ends with its deadline, whatever the store does.
+//
+// R1, R4, R5 and R7 look at all clocks at one instant of true time, which no
+// process can. Where an operator vouched for the death of a process that did
+// crash, what is left of it does not count.
+//
+// # What is replayed
+//
+// One seed gives the same steps at the same instants. Whatever a process draws
+// depends on the seed and on virtual time, never on the order in which goroutines
+// ran; calls and timers that would meet at one instant are set apart by where
+// in the program they were made. What is left to the scheduler is the
+// order in which goroutines of one process wake that wait for one event, such as
+// the closing of their client: one world in some hundreds then differs by
+// microseconds in that process. A changed program gives a changed world.
 package world

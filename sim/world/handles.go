@@ -16,6 +16,7 @@ type Handle struct {
 	*tenure.Lease
 	p *Proc
 
+	to    string    // to whom it was handed over at the end
 	over  time.Time // since when it was seen not to be live while its context went on
 	stops int       // of its process until then
 }
@@ -34,10 +35,11 @@ func (p *Proc) Handed(l *tenure.Lease) *Handle {
 	if t := ls.tenancy(l.Owner()); t == nil || t.token != l.Token() {
 		o.fail("R2", "%s: %s was handed token %d, which the record never granted to it", ls.name, p.name, l.Token())
 	}
-	if l.Token() <= ls.handed && !p.crashed.Load() {
-		o.fail("R2", "%s: %s was handed token %d after %d", ls.name, p.name, l.Token(), ls.handed)
+	if l.Token() <= ls.highest && !p.crashed.Load() {
+		o.fail("R2", "%s: %s was handed token %d after %d", ls.name, p.name, l.Token(), ls.highest)
 	}
-	ls.handed = max(ls.handed, l.Token())
+	ls.highest = max(ls.highest, l.Token())
+	ls.handed[l.Owner()] = h
 	ls.handles = append(ls.handles, h)
 	o.exclusive(ls)
 	return h
@@ -116,8 +118,39 @@ func (o *oracle) lost(p *Proc, e tenure.Event) {
 	}
 }
 
-// Released judges the answer of a release (R12).
-func (h *Handle) Released(err error) {
+// GiveUp releases the lease and judges the answer (R12) and how long it took
+// (R14).
+func (h *Handle) GiveUp(ctx context.Context) error {
+	return h.timed(func() error { return h.Release(ctx) })
+}
+
+// HandOver releases the lease to a successor, and judges as GiveUp does.
+func (h *Handle) HandOver(ctx context.Context, to string, hold time.Duration) error {
+	o := h.p.w.oracle
+	o.mu.Lock()
+	h.to = to
+	o.mu.Unlock()
+	return h.timed(func() error { return h.ReleaseTo(ctx, to, hold) })
+}
+
+func (h *Handle) timed(release func() error) error {
+	stops, began := h.p.gate.count(), time.Now()
+	err := release()
+	took, plan := time.Since(began), h.p.w.Plan
+	limit := plan.Release
+	if limit == 0 {
+		limit = max(3*plan.attempt(h.TTL()), time.Second)
+	}
+	// Its limit by the slowest clock, and what a call needs to notice.
+	most := time.Duration(float64(limit)/(1-plan.Rho)) + 2*plan.Latency + time.Millisecond
+	if took > most && stops == h.p.gate.count() && !h.p.Crashed() {
+		h.p.w.oracle.failNow("R14", "%s: the release of token %d took %v, want at most %v: %v", h.Name(), h.Token(), took, most, err)
+	}
+	h.released(err)
+	return err
+}
+
+func (h *Handle) released(err error) {
 	o := h.p.w.oracle
 	h.p.w.trace.add(h.p.name, "%s: release of token %d: %v", h.Name(), h.Token(), kind(err))
 	o.mu.Lock()

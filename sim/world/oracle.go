@@ -13,39 +13,6 @@ import (
 	"github.com/tenure-project/tenure/store/faultstore"
 )
 
-// Rules lists what the oracle asserts.
-const Rules = `
-R1   At one instant at most one handle of a lease is live; none is live once the
-     record says that another tenure began.
-R2   Tokens handed out for a lease rise and never repeat; each was granted in the
-     record to exactly that handle.
-R3   A record moves by legal steps only: its counter never falls, a renewal is
-     its holder's, a released record stays released until a new grant.
-R4   A record falls by observation only after it stood unchanged for its TTL of
-     true time; so does a forced end for the superseded TTL, and a hand-over to
-     somebody else for its hold.
-R5   "Proven" is said only of processes that are gone.
-R6   A tenure is released in the record only after it ended where it was held.
-R7   The guard accepts no lower token after a higher one and no token from two
-     handles; it refuses nobody who is live.
-R8   Work under Do: no function runs on with a live context while a later one
-     begins; one that stops in time ends before the next begins; in one process
-     none begins before the last returned; what overruns is reported.
-R9   No past tenure leaves the record unless it is archived or counted, and
-     History tells all of them and nothing else.
-R10  The floor never falls; a record is removed only when it is released and the
-     floor is at its counter.
-R11  A lease is called lost only when it is.
-R12  Answers are true: a confirmed release is one, a raised counter is raised,
-     no error blames what is not to blame.
-R13  Where nothing goes wrong nobody loses a lease.
-R14  When the faults have ended every lease can be acquired within a bound, and
-     every process ends in time.
-R15  A watch tells the transitions in order, each once.
-R16  Nobody floods the store, whatever goes wrong.
-R17  The context of a lease ends with its deadline, whatever the store does.
-`
-
 // maxBroken is how many violations are kept.
 const maxBroken = 20
 
@@ -66,12 +33,13 @@ type oracle struct {
 // leaseState is what the oracle knows of one lease.
 type leaseState struct {
 	name    string
-	rec     *lease.Record // nil: absent
-	landed  time.Time     // when rec arrived
-	tenures []*tenancy    // every one that the record ever showed
-	handles []*Handle     // that were handed out and may still be live
-	handed  uint64        // the highest token handed out
-	pruned  bool          // something of its past was removed
+	rec     *lease.Record      // nil: absent
+	landed  time.Time          // when rec arrived
+	tenures []*tenancy         // every one that the record ever showed
+	handles []*Handle          // that were handed out and may still be live
+	highest uint64             // token handed out
+	handed  map[string]*Handle // by owner
+	pruned  bool               // something of its past was removed
 	runs    []*run
 	guard   guard
 }
@@ -87,7 +55,7 @@ type tenancy struct {
 func newOracle(w *World) *oracle {
 	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[string]bool{}, stats: map[string]int{}}
 	for _, name := range w.Plan.Names() {
-		ls := &leaseState{name: name, guard: guard{owners: map[uint64]*Handle{}}}
+		ls := &leaseState{name: name, handed: map[string]*Handle{}, guard: guard{owners: map[uint64]*Handle{}}}
 		o.leases[store.Key(Namespace, "lease", name)] = ls
 		o.byName[name] = ls
 		o.archived[name] = map[string]bool{}
@@ -249,6 +217,9 @@ func (o *oracle) checkEnd(ls *leaseState, prev, next *lease.Record, st step, by 
 	}
 	t.how, t.byProc = how, by
 	h := ls.handle(t.owner)
+	if h := ls.handed[t.owner]; h != nil && h.to != "" && by == h.p && how == lease.HowReleased && next.Successor != h.to {
+		o.fail("R12", "%s: token %d was handed over to %s, and released to %q", ls.name, t.token, h.to, next.Successor)
+	}
 	if how == lease.HowReleased && h != nil && h.live() && !h.p.crashed.Load() {
 		o.fail("R6", "%s: token %d was released in the store by %s while its holder %s is live", ls.name, t.token, who(by), h.p.name)
 	}

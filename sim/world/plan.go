@@ -175,6 +175,14 @@ const (
 	ahead     = 100 * time.Hour
 )
 
+// attempt is the limit of one call for a lease with a TTL.
+func (p Plan) attempt(ttl time.Duration) time.Duration {
+	if p.Attempt != 0 && ttl == p.TTL {
+		return p.Attempt
+	}
+	return 2 * ttl / 15
+}
+
 // longest is how long a write may be on its way.
 func (p Plan) longest() time.Duration { return p.TTL * 3 / 2 }
 

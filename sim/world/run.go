@@ -299,7 +299,7 @@ func (w *World) take(p *Proc, name string) {
 	}
 	w.oracle.count("inherited")
 	p.Sleep(p.ctx, time.Microsecond)
-	h.Released(l.Release(p.ctx))
+	_ = h.GiveUp(p.ctx)
 }
 
 // patience is how long a lease may be out of reach after the faults ended: what

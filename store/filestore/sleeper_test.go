@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/tenure-project/tenure/store"
 )
@@ -194,6 +195,40 @@ func TestSleepingDelete(t *testing.T) {
 			if left := entries(t, rival); len(left) != 5 {
 				t.Errorf("after everything was deleted there are %q", left)
 			}
+		})
+	}
+}
+
+// A delete that slept right after its link had won. It does not learn that it
+// lost: not from those who clear its life away, who give it a moment first.
+//
+// SPEC ST5
+func TestSleepingDeleteAfterItsLink(t *testing.T) {
+	t.Parallel()
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprintf("again-%v", again), func(t *testing.T) {
+			t.Parallel()
+			g := &afterGate{}
+			path := quick(t)
+			sleeper, rival := opened(t, path, traced(g)), opened(t, path)
+			v := create(t, rival, sleeperKey, "0")
+			linked := time.Now()
+			wake := asleep(t, &g.gate, of(stepLink), func() error {
+				return sleeper.DeleteIf(within(t), sleeperKey, v)
+			})
+			holds(t, rival, sleeperKey, "-")
+			if !again {
+				if err := wake(); err != nil {
+					t.Errorf("the sleeper's delete: %v", err)
+				}
+				return
+			}
+			create(t, rival, sleeperKey, "new life")
+			if d := time.Since(linked); d < defaultGraces.clear {
+				t.Errorf("the life of a delete under way was cleared away after %v", d)
+			}
+			isKind(t, "the sleeper's delete", wake(), store.ErrUnknown)
+			holds(t, sleeper, sleeperKey, "new life")
 		})
 	}
 }
