@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/store/memstore"
 )
 
 // footprint is what a process has in use.
@@ -82,34 +83,48 @@ func waiters(b *testing.B, st *counted, n int, window time.Duration) {
 	all.Wait()
 }
 
-// BenchmarkRenewals is a process that holds a thousand leases with the default
-// TTL of 15 s: the store calls that a lease costs per renewal interval (3 s; one
-// is the least), the processor time (beside that of as many bare durable
+// BenchmarkRenewals is a process that holds many leases with the default TTL of
+// 15 s: the store calls that a lease costs per renewal interval (3 s; one is the
+// least), the processor time (on files beside that of as many bare durable
 // writes), the memory, and the least that was left of a lease when its renewal
-// came back.
+// came back. In memory it is the client's own cost, and that of the store.
 func BenchmarkRenewals(b *testing.B) {
-	const leases, intervals = 1000, 3
-	const window = intervals * 3 * time.Second
-	others(b)
-	st := &counted{linedStore: local(b, filePlace(b))}
-	seen := &renewals{}
-	seen.margin.Store(int64(time.Hour))
-	c := client(b, st, tenure.WithObserver(seen))
-	bare, before := bareWriteCPU(b), measure()
-	hold(b, c, leases)
-	for b.Loop() {
-		calls, renewed, cpu := st.calls(), seen.n.Load(), usage(syscall.RUSAGE_SELF)
-		time.Sleep(window)
-		perSecond := float64(seen.n.Load()-renewed) / window.Seconds()
-		b.ReportMetric(100*ratio(usage(syscall.RUSAGE_SELF)-cpu, window), "cpu-%")
-		b.ReportMetric(float64(st.calls()-calls)/leases/intervals, "calls/interval")
-		b.ReportMetric(perSecond, "renewals/s")
+	b.Run("File/1000", func(b *testing.B) {
+		others(b)
+		bare := bareWriteCPU(b)
+		perSecond := renewals(b, local(b, filePlace(b)), 1000)
 		b.ReportMetric(100*perSecond*bare.Seconds(), "floor-cpu-%")
+	})
+	b.Run("Mem/10000", func(b *testing.B) {
+		others(b)
+		renewals(b, memstore.New(), 10_000)
+	})
+}
+
+// renewals holds n leases on st for three intervals, and returns how many
+// renewals there were per second.
+func renewals(b *testing.B, st linedStore, n int) (perSecond float64) {
+	b.Helper()
+	const intervals = 3
+	const window = intervals * 3 * time.Second
+	count, seen := &counted{linedStore: st}, &renewed{}
+	seen.margin.Store(int64(time.Hour))
+	c := client(b, count, tenure.WithObserver(seen))
+	before := measure()
+	hold(b, c, n)
+	for b.Loop() {
+		calls, renewed, cpu := count.calls(), seen.n.Load(), usage(syscall.RUSAGE_SELF)
+		time.Sleep(window)
+		perSecond = float64(seen.n.Load()-renewed) / window.Seconds()
+		b.ReportMetric(100*ratio(usage(syscall.RUSAGE_SELF)-cpu, window), "cpu-%")
+		b.ReportMetric(float64(count.calls()-calls)/float64(n*intervals), "calls/interval")
+		b.ReportMetric(perSecond, "renewals/s")
 	}
-	before.each(b, leases, "lease")
+	before.each(b, n, "lease")
 	b.ReportMetric(float64(seen.margin.Load())/float64(time.Second), "least-left-s")
 	b.ReportMetric(float64(seen.lost.Load()), "lost")
 	hideTime(b)
+	return perSecond
 }
 
 // bareWriteCPU is the processor time of a bare durable write, while this process
@@ -140,10 +155,10 @@ func hold(b *testing.B, c *tenure.Client, n int) {
 	all.Wait()
 }
 
-// renewals counts what becomes of leases.
-type renewals struct{ n, lost, margin atomic.Int64 }
+// renewed counts what becomes of leases.
+type renewed struct{ n, lost, margin atomic.Int64 }
 
-func (r *renewals) Observe(e tenure.Event) {
+func (r *renewed) Observe(e tenure.Event) {
 	switch e.Kind {
 	case tenure.EventLost:
 		r.lost.Add(1)

@@ -182,6 +182,55 @@ func TestReleaseOfLongAgo(t *testing.T) {
 	})
 }
 
+// A client that is closed while its acquisition is on its way leaves nothing
+// behind.
+//
+// SPEC ST9 LS5
+// CASE B24 B72
+func TestCloseDuringAcquire(t *testing.T) {
+	scene(t, 0, func(s *stage) {
+		closed := make(chan struct{})
+		s.subject.At(2, false, func() { // the write: it is sent, and then the client is closed
+			time.AfterFunc(20*time.Microsecond, func() { _ = s.subject.Client.Close(); close(closed) })
+		})
+		_, err := s.subject.Client.Acquire(s.subject.Context(), alpha)
+		if !errors.Is(err, tenure.ErrClosed) {
+			s.Fail("acquired from a closed client: %v", err)
+		}
+		<-closed
+		if l, err := s.other.Client.TryAcquire(s.other.Context(), alpha); err != nil {
+			s.Fail("what was given up at Close is still held: %v", err)
+		} else {
+			_ = s.other.Handed(l).GiveUp(s.other.Context())
+		}
+	})
+}
+
+// A hand-over that is not confirmed stays one while it is tried again, and who
+// asks again for its end is answered within the limit.
+//
+// SPEC LS5 LS10
+// CASE B43 B73
+func TestUnconfirmedHandOver(t *testing.T) {
+	scene(t, 0, func(s *stage) {
+		holds(s)
+		s.subject.Network(faultstore.Cut, 0)
+		for range 2 {
+			if err := s.held.HandOver(s.subject.Context(), "b", stageTTL); !errors.Is(err, tenure.ErrUnconfirmed) {
+				s.Fail("handed over a cut link: %v", err)
+			}
+		}
+		s.subject.Network(faultstore.Up, 0)
+		s.subject.Sleep(s.subject.Context(), stageTTL/2) // it goes on trying
+		l, err := s.other.Client.TryAcquire(s.other.Context(), alpha, tenure.As("b"))
+		if err != nil {
+			s.Fail("the successor was refused: %v", err)
+			return
+		}
+		_ = s.other.Handed(l).GiveUp(s.other.Context())
+	})
+}
+
 // A holder that is stopped between asking whether it is live and writing is
 // refused by the guard, once another has written.
 //

@@ -42,3 +42,7 @@ func (m *Mutation) answered(p *Proc, took time.Duration) {
 
 // Control is the mutation without its fault: it only makes the same plan.
 func (m Mutation) Control() Mutation { return Mutation{Prepare: m.Prepare} }
+
+// onTime reports whether the clocks are good enough to judge how long a process
+// takes.
+func (m *Mutation) onTime() bool { return m.clock == nil && m.late == 0 }

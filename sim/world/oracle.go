@@ -217,7 +217,7 @@ func (o *oracle) checkEnd(ls *leaseState, prev, next *lease.Record, st step, by 
 	}
 	t.how, t.byProc = how, by
 	h := ls.handle(t.owner)
-	if h := ls.handed[t.owner]; h != nil && h.to != "" && by == h.p && how == lease.HowReleased && next.Successor != h.to {
+	if h := ls.handed[t.owner]; h != nil && h.to != "" && by == h.p && how == lease.HowReleased && next.Successor != h.to && next.Ended.Why != "shutdown" {
 		o.fail("R12", "%s: token %d was handed over to %s, and released to %q", ls.name, t.token, h.to, next.Successor)
 	}
 	if how == lease.HowReleased && h != nil && h.live() && !h.p.crashed.Load() {

@@ -181,7 +181,7 @@ func (p *Proc) leave() {
 	took := time.Since(began)
 	plan := p.w.Plan
 	most := plan.maxTTL() + max(plan.Release, 2*plan.maxTTL()*3/15, time.Second) + plan.TTL
-	if took > most && p.gate.count() == stops && !p.crashed.Load() {
+	if took > most && p.gate.count() == stops && !p.crashed.Load() && p.w.mutation.onTime() {
 		p.w.oracle.failNow("R14", "%s took %v to close, want at most %v", p.name, took, most)
 	}
 	p.w.trace.add(p.name, "closed")
