@@ -222,12 +222,12 @@ func clockOr(core bool, instead string) string {
 }
 
 // Unit tests wait for events or virtual time. A sleep is only allowed inside a
-// testing/synctest bubble, which its file imports, and in tests that drive
-// processes, which say so.
+// testing/synctest bubble, which its file imports, in tests that drive processes,
+// which say so, and in benchmarks.
 func TestNoSleepsInTests(t *testing.T) {
 	t.Parallel()
 	for _, s := range sources(t) {
-		if !s.test() || strings.Contains(s.text, `"testing/synctest"`) || strings.Contains(s.text, "inWorld(") {
+		if !s.test() || strings.HasPrefix(s.path, "bench/") || strings.Contains(s.text, `"testing/synctest"`) || strings.Contains(s.text, "inWorld(") {
 			continue
 		}
 		lines := strings.Split(s.text, "\n")

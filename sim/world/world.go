@@ -106,6 +106,9 @@ func (w *World) End() {
 	for _, p := range w.all() {
 		p.thaw()
 		wg.Go(func() {
+			if p.started.Load() {
+				<-p.over // it closes its client, if it has one
+			}
 			if p.Client != nil {
 				_ = p.Client.Close() // what it could not confirm is nobody's concern now
 			}
