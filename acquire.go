@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/bootid"
@@ -55,6 +56,7 @@ func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []Acq
 	if err != nil {
 		return nil, err
 	}
+	outer := ctx
 	leave, ok, err := c.enter(ctx, name, wait)
 	if err != nil {
 		return nil, err
@@ -67,6 +69,11 @@ func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []Acq
 	defer cancel(nil)
 	defer context.AfterFunc(c.accept, func() { cancel(ErrClosed) })()
 
+	if !wait { // one who does not wait does not wait for a store in trouble either
+		var stop context.CancelFunc
+		ctx, stop = settle.Limit(ctx, c.clk, 3*req.timing.Attempt)
+		defer stop()
+	}
 	a := acquirer{c: c, name: name, req: req, wait: wait}
 	l, err := a.run(ctx)
 	a.leaveQueue()
@@ -76,7 +83,7 @@ func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []Acq
 	}
 	l.leave = leave
 	l.startKeeper() // renewals begin before anything that may be slow
-	if err := l.raise(ctx, req.guards); err != nil {
+	if err := l.raise(outer, req.guards); err != nil {
 		return nil, errors.Join(err, l.giveUp(ctx, ErrReleased, lease.Ended{How: lease.HowReleased, Why: "a guard refused"}))
 	}
 	return l, nil
@@ -146,12 +153,22 @@ func (a *acquirer) run(ctx context.Context) (*Lease, error) {
 			return nil, err
 		default:
 			a.failures++
-			a.c.log.Warn("lease: cannot acquire yet, trying again", "lease", a.name, "error", err)
-			if !a.pause(ctx, a.req.timing.Renew*time.Duration(min(a.failures, 8))/4) {
+			level, pause := slog.LevelWarn, a.req.timing.Renew*time.Duration(min(a.failures, 8))/4
+			if lostRace(err) {
+				level, pause = slog.LevelDebug, a.req.timing.Attempt/16
+			}
+			a.c.log.Log(ctx, level, "lease: cannot acquire yet, trying again", "lease", a.name, "error", err)
+			if !a.pause(ctx, pause) {
 				return nil, fmt.Errorf("lease %q: %w (%w)", a.name, context.Cause(ctx), err)
 			}
 		}
 	}
+}
+
+// lostRace reports whether err only says that somebody else was faster.
+func lostRace(err error) bool {
+	k := store.KindOf(err)
+	return k == store.ErrConflict || k == store.ErrExists
 }
 
 // retryable errors are those that time may mend. Somebody who does not want to

@@ -105,7 +105,13 @@ func (l *Lease) renew(ctx context.Context) time.Duration {
 		return 0
 	}
 	l.c.log.Warn("lease: renewal failed, trying again", "lease", l.name, "token", l.token, "left", l.dl.Remaining(), "error", err)
-	return l.c.pace(l.timing).Jitter(l.timing.Renew / 4)
+	return l.retryPause()
+}
+
+// retryPause is how long to wait after a renewal that failed: the less time is
+// left, the shorter.
+func (l *Lease) retryPause() time.Duration {
+	return l.c.pace(l.timing).Jitter(min(l.timing.Renew/4, max(l.dl.Remaining()/3, time.Millisecond)))
 }
 
 func (l *Lease) renewed(res settle.Result, took time.Duration) time.Duration {
@@ -130,7 +136,7 @@ func (l *Lease) refused(ctx context.Context, held *lease.Record) time.Duration {
 		_ = l.lose(fmt.Errorf("%w: %w", ErrLost, err))
 		return 0
 	case err != nil:
-		return l.c.pace(l.timing).Jitter(l.timing.Renew / 4)
+		return l.retryPause()
 	case f.rec == nil || !lease.Adoptable(held, f.rec, l.mine):
 		_ = l.lose(lostTo(f.rec))
 		return 0

@@ -216,7 +216,11 @@ func (l *Lease) write(ctx context.Context, rec *lease.Record, over store.Version
 	if err != nil {
 		return settle.Result{Outcome: settle.Rejected}, err
 	}
-	res, err := settle.Do(ctx, l.c.st, w, l.c.pace(l.timing))
+	pace := l.c.pace(l.timing)
+	if _, live := l.dl.T(); live { // a renewal: its tries come closer as T does
+		pace.Left = l.dl.Remaining
+	}
+	res, err := settle.Do(ctx, l.c.st, w, pace)
 	l.note(rec, over, res)
 	return res, err
 }

@@ -68,6 +68,9 @@ func (c *Client) openNamespace(ctx context.Context) error {
 }
 
 func (c *Client) createSpace(ctx context.Context) (*lease.Namespace, error) {
+	if c.recover != nil {
+		return c.recoverSpace(ctx)
+	}
 	for key, err := range c.st.List(ctx, store.Prefix(c.namespace, "lease"), "") {
 		if err != nil {
 			return nil, err
@@ -78,7 +81,28 @@ func (c *Client) createSpace(ctx context.Context) (*lease.Namespace, error) {
 		return nil, store.Errorf(ErrCorrupt, c.st.Info().Identity, "open", c.spaceKey(),
 			"the namespace has leases (%s) but its settings are gone: restore them, or see docs/GUARANTEES.md on lost state", key)
 	}
-	n := &lease.Namespace{V: record.Level, Name: c.namespace, Level: record.Level, Created: c.nowMS(), WriterAttempt: c.newID(), StoreClock: c.storeClock}
+	return c.newSpace(ctx, 0)
+}
+
+// recoverSpace makes lost settings anew, above every counter that is still
+// there and above what the operator says.
+func (c *Client) recoverSpace(ctx context.Context) (*lease.Namespace, error) {
+	if err := checkJump(max(*c.recover, 1)); err != nil {
+		return nil, err
+	}
+	floor := *c.recover
+	for f, err := range c.records(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		floor = max(floor, f.rec.Counter)
+	}
+	c.log.Warn("namespace: its settings were lost and are made anew", "namespace", c.namespace, "floor", floor)
+	return c.newSpace(ctx, floor)
+}
+
+func (c *Client) newSpace(ctx context.Context, floor uint64) (*lease.Namespace, error) {
+	n := &lease.Namespace{V: record.Level, Name: c.namespace, Level: record.Level, Created: c.nowMS(), WriterAttempt: c.newID(), StoreClock: c.storeClock, Floor: floor}
 	if can := store.CanClock | store.CanModTime; c.storeClock && !c.st.Info().Can.Has(can) {
 		return nil, store.Errorf(ErrInvalid, c.st.Info().Identity, "open", "", "this store has no clock of its own that leases could be judged by")
 	}

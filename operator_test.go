@@ -426,6 +426,13 @@ func TestNamespaceSettings(t *testing.T) {
 		wantErr(t, err, ErrCorrupt)
 		_, err = a.TryAcquire(t.Context(), "new")
 		wantErr(t, err, ErrCorrupt)
+		c := w.join(WithRecovery(50))
+		if s, err := c.Settings(t.Context()); err != nil || s.Floor != 50 {
+			t.Fatalf("recovered: %+v, %v", s, err)
+		}
+		if l := w.acquire(c, "new"); l.Token() != 51 {
+			t.Fatalf("token %d after the recovery", l.Token())
+		}
 	})
 }
 

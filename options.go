@@ -43,6 +43,7 @@ type config struct {
 	stateDir   string
 	retention  *time.Duration
 	storeClock bool
+	recover    *uint64
 	label      string
 	rand       func() float64
 	newID      func() string
@@ -127,6 +128,13 @@ func WithStateDir(dir string) Option { return func(c *config) { c.stateDir = dir
 // At least 48 h. The default is 30 days where the store is on one host and can
 // delete by version, and 0 elsewhere (LS15).
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = &d } }
+
+// WithRecovery lets this client make the settings of a namespace anew whose
+// record was lost while its leases are still there; without it that is
+// ErrCorrupt. above must be at or above every token that anything has ever seen
+// in the namespace: with the highest counter that is still found, it becomes the
+// floor. Cut every other client off for the largest TTL first.
+func WithRecovery(above uint64) Option { return func(c *config) { c.recover = &above } }
 
 // WithStoreClock is used if this client creates the namespace: a lease that is
 // silent for its TTL and margin by the store's own clock may then be taken over

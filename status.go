@@ -221,7 +221,11 @@ type watcher struct {
 // missing reads from the archives what happened between the last tenure that
 // was told and the oldest that the record still tells of.
 func (c *Client) missing(ctx context.Context, w *watcher, r *lease.Record) []lease.Tenure {
-	if r == nil || !w.started || r.Token <= w.token+1 || len(r.Recent) > 0 && r.Recent[0].Token <= w.token+1 {
+	need := w.token // the oldest tenure of which something is still to tell
+	if w.ended {
+		need++
+	}
+	if r == nil || !w.started || r.Token < need || r.Held() && r.Token == need || len(r.Recent) > 0 && r.Recent[0].Token <= need {
 		return nil
 	}
 	var out []lease.Tenure

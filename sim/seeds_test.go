@@ -28,8 +28,8 @@ func play(t *testing.T, p world.Plan) (v world.Verdict) {
 }
 
 // Many contenders under delays, lost replies, late landings, hangs, pauses,
-// suspends, clocks that differ, partitions and crashes: nothing that
-// package world asserts is ever broken, and when the faults end nothing is stuck.
+// suspends, clocks that differ, partitions and crashes: nothing that package
+// world asserts is ever broken, and when the faults end nothing is stuck.
 //
 // SPEC ST9 DL1 DL3 DL4 DL5 LS1 LS2 LS3 LS4 LS5 LS6 LS7 LS9 LS10 LS11 LS12 LS13 LS14 LS15
 // CASE B04 B05 B12 B18 B24 B40 B42 B61 B75 B80

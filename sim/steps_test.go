@@ -81,7 +81,10 @@ func TestEveryTroubleAtEveryCall(t *testing.T) {
 			t.Parallel()
 			c.run(t) // nothing goes wrong
 			n := 0
-			for _, x := range troubles() {
+			for i, x := range troubles() {
+				if testing.Short() && i%4 != 0 {
+					continue
+				}
 				k := 0
 				for c.run(t, x.on(k)) {
 					k++
@@ -91,7 +94,7 @@ func TestEveryTroubleAtEveryCall(t *testing.T) {
 				}
 				n += k
 			}
-			if n < 30 {
+			if n < 30 && !testing.Short() {
 				t.Errorf("only %d troubles struck", n)
 			}
 			t.Logf("%d troubles", n)

@@ -425,6 +425,45 @@ func TestRace(t *testing.T) {
 	wantOnlyGuardFiles(t, path)
 }
 
+// A reader beside many raises never takes a listing that was changed under it
+// for marks that were removed.
+//
+// SPEC GD3
+func TestReadBesideRaises(t *testing.T) {
+	t.Parallel()
+	_, g := newGuard(t)
+	if err := g.Raise(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			last := uint64(0)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				h, err := g.Highest()
+				if err != nil || h < last {
+					t.Errorf("the mark is %d after %d (%v)", h, last, err)
+					return
+				}
+				last = h
+			}
+		})
+	}
+	for token := uint64(2); token < 300; token++ {
+		if err := g.Raise(t.Context(), token); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	wg.Wait()
+}
+
 // SPEC ST13
 func TestEndedContext(t *testing.T) {
 	t.Parallel()

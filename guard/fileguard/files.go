@@ -11,6 +11,7 @@ import (
 	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -109,35 +110,46 @@ func (g *Guard) names(op string) ([]string, error) {
 	if err != nil {
 		return nil, failed(op, g.path, store.ErrUnavailable, "", err)
 	}
+	slices.Sort(names)
 	return names, nil
 }
 
 // read reads the highest mark; the zero mark if there was none yet.
 func (g *Guard) read(op string) (mark, error) {
+	before := []string(nil)
 	for {
 		names, err := g.names(op)
 		if err != nil {
 			return mark{}, err
 		}
-		highest, bound := "", false
-		for _, name := range names {
-			bound = bound || name == boundName
-			if strings.HasPrefix(name, markPrefix) && name > highest {
-				highest = name
-			}
-		}
-		if highest == "" {
-			if bound {
-				return mark{}, store.Errorf(store.ErrCorrupt, scheme, op, g.path,
-					"the marks in %s were removed: put them back, or, if no old token is about, remove the whole folder", g.dir())
-			}
+		highest := highestMark(names)
+		switch {
+		case highest != "":
+			m, err := g.readMark(op, highest)
+			if !errors.Is(err, fs.ErrNotExist) {
+				return m, err
+			} // else a higher one came meanwhile
+		case !slices.Contains(names, boundName):
 			return mark{}, nil
+		case slices.Equal(names, before):
+			return mark{}, store.Errorf(store.ErrCorrupt, scheme, op, g.path,
+				"the marks in %s were removed: put them back, or, if no old token is about, remove the whole folder", g.dir())
 		}
-		m, err := g.readMark(op, highest)
-		if !errors.Is(err, fs.ErrNotExist) {
-			return m, err
-		} // else a higher one came meanwhile
+		// A listing is no snapshot: it can miss a mark that was made after it
+		// passed its place, and the lower one that went before it came there. Only
+		// two that agree say that there is none.
+		before = names
 	}
+}
+
+func highestMark(names []string) string {
+	highest := ""
+	for _, name := range names {
+		if strings.HasPrefix(name, markPrefix) && name > highest {
+			highest = name
+		}
+	}
+	return highest
 }
 
 func (g *Guard) readMark(op, name string) (mark, error) {

@@ -69,6 +69,9 @@ type Pace struct {
 	// Backoff is the first pause after a failure; pauses double up to 16 times
 	// it and are jittered.
 	Backoff time.Duration
+	// Left, if not nil, is the time that is left for the whole write: pauses are at
+	// most an eighth of it, so that the last tries come close together.
+	Left func() time.Duration
 	// Rand gives numbers in [0,1) for jitter; safe for concurrent use.
 	Rand func() float64
 }
@@ -198,7 +201,11 @@ func (t *try) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // pause waits a jittered back-off and reports whether to go on.
 func (t *try) pause(ctx context.Context) bool {
-	d := t.p.Jitter(t.wait)
+	d := t.wait
+	if t.p.Left != nil {
+		d = min(d, max(t.p.Left()/3, time.Millisecond))
+	}
+	d = t.p.Jitter(d)
 	t.wait = min(2*t.wait, 16*t.p.Backoff)
 	return clock.Sleep(t.p.Clock, d, ctx.Done())
 }

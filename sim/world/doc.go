@@ -66,9 +66,9 @@
 //
 // One seed gives the same steps at the same instants. Whatever a process draws
 // depends on the seed and on virtual time, never on the order in which goroutines
-// ran; calls and timers that would meet at one instant are set apart by where
-// in the program they were made. What is left to the scheduler is the
-// order in which goroutines of one process wake that wait for one event, such as
-// the closing of their client: one world in some hundreds then differs by
-// microseconds in that process. A changed program gives a changed world.
+// ran; calls and timers that would meet at one instant are set apart by where in
+// the program they were made. What is left to the scheduler is the order in which
+// goroutines of one process wake that wait for one event, such as the closing of
+// their client: one world in some hundreds then differs by microseconds in that
+// process. A changed program gives a changed world.
 package world
