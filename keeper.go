@@ -111,7 +111,7 @@ func (l *Lease) renew(ctx context.Context) time.Duration {
 // retryPause is how long to wait after a renewal that failed: the less time is
 // left, the shorter.
 func (l *Lease) retryPause() time.Duration {
-	return l.c.pace(l.timing).Jitter(min(l.timing.Renew/4, max(l.dl.Remaining()/3, time.Millisecond)))
+	return l.c.pace(l.timing).Jitter(min(l.timing.Renew/4, max(l.dl.Remaining()/3, l.timing.Attempt/16, time.Millisecond)))
 }
 
 func (l *Lease) renewed(res settle.Result, took time.Duration) time.Duration {

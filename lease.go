@@ -54,10 +54,12 @@ type inDoubt struct {
 
 // endState is how far the handle's own release has come.
 type endState struct {
-	begun chan struct{} // closed when the first Release began; nil before
-	done  bool          // the store confirmed, or there is nothing to free
-	err   error
-	lock  chan struct{} // held (capacity 1) by the caller that is releasing
+	done bool // the store confirmed, or there is nothing to free
+	err  error
+	lock chan struct{} // held (capacity 1) by the caller that is releasing
+
+	successor string // of a hand-over that was begun
+	hold      time.Duration
 }
 
 func newLease(c *Client, name string, req request, rec *lease.Record) *Lease {

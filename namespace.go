@@ -75,8 +75,11 @@ func (c *Client) createSpace(ctx context.Context) (*lease.Namespace, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, _, err := c.readSpace(ctx); err == nil {
+		switch _, _, err := c.readSpace(ctx); {
+		case err == nil:
 			return nil, store.Errorf(store.ErrExists, "", "open", c.spaceKey(), "another made it just now")
+		case !errors.Is(err, store.ErrNotFound):
+			return nil, err
 		}
 		return nil, store.Errorf(ErrCorrupt, c.st.Info().Identity, "open", c.spaceKey(),
 			"the namespace has leases (%s) but its settings are gone: restore them, or see docs/GUARANTEES.md on lost state", key)

@@ -50,8 +50,18 @@ func (l *Lease) giveUpTo(ctx context.Context, cause error, e lease.Ended, succes
 	if l.kept != nil {
 		<-l.kept // returns soon: its store call's context has ended
 	}
-	l.end.lock <- struct{}{}
-	defer func() { <-l.end.lock }()
+	limit := l.c.release
+	if limit == 0 {
+		limit = max(3*l.timing.Attempt, time.Second)
+	}
+	rctx, cancel := settle.Limit(context.WithoutCancel(ctx), l.c.clk, limit)
+	defer cancel()
+	select {
+	case l.end.lock <- struct{}{}:
+		defer func() { <-l.end.lock }()
+	case <-rctx.Done(): // the one in the background is at it
+		return fmt.Errorf("lease %q: %w after %v: it is still being tried in the background", l.name, ErrUnconfirmed, limit)
+	}
 	if l.end.done {
 		return l.end.err
 	}
@@ -59,14 +69,11 @@ func (l *Lease) giveUpTo(ctx context.Context, cause error, e lease.Ended, succes
 		l.end.done, l.end.err = true, err
 		return err
 	}
-	limit := l.c.release
-	if limit == 0 {
-		limit = max(3*l.timing.Attempt, time.Second)
-	}
-	rctx, cancel := settle.Limit(context.WithoutCancel(ctx), l.c.clk, limit)
-	defer cancel()
 	e.At = l.c.nowMS()
-	err := l.freeTo(rctx, e, successor, hold)
+	if successor != "" { // it stays the successor, however often it is tried
+		l.end.successor, l.end.hold = successor, hold
+	}
+	err := l.freeTo(rctx, e, l.end.successor, l.end.hold)
 	switch {
 	case err == nil:
 		l.end.done = true
@@ -102,7 +109,7 @@ func (l *Lease) freeLater(e lease.Ended) {
 		}
 		ctx, cancel := settle.Limit(ctx, l.c.clk, 2*l.timing.TTL)
 		defer cancel()
-		if err := l.free(ctx, e); err == nil || errors.Is(err, ErrLost) {
+		if err := l.freeTo(ctx, e, l.end.successor, l.end.hold); err == nil || errors.Is(err, ErrLost) {
 			l.end.done, l.end.err = true, err
 		}
 	})

@@ -183,6 +183,10 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[Change, error
 		w := watcher{name: name}
 		for ctx.Err() == nil {
 			f, err := c.read(ctx, name, c.timing.Defaults().Attempt)
+			var archived []lease.Tenure
+			if err == nil {
+				archived, err = c.missing(ctx, &w, f.rec)
+			}
 			if ctx.Err() != nil {
 				return
 			}
@@ -192,7 +196,7 @@ func (c *Client) Watch(ctx context.Context, name string) iter.Seq2[Change, error
 				}
 				continue
 			}
-			for _, ch := range w.advance(f.rec, c.missing(ctx, &w, f.rec)) {
+			for _, ch := range w.advance(f.rec, archived) {
 				if !yield(ch, nil) {
 					return
 				}
@@ -220,27 +224,27 @@ type watcher struct {
 
 // missing reads from the archives what happened between the last tenure that
 // was told and the oldest that the record still tells of.
-func (c *Client) missing(ctx context.Context, w *watcher, r *lease.Record) []lease.Tenure {
+func (c *Client) missing(ctx context.Context, w *watcher, r *lease.Record) ([]lease.Tenure, error) {
 	need := w.token // the oldest tenure of which something is still to tell
 	if w.ended {
 		need++
 	}
 	if r == nil || !w.started || r.Token < need || r.Held() && r.Token == need || len(r.Recent) > 0 && r.Recent[0].Token <= need {
-		return nil
+		return nil, nil
 	}
 	var out []lease.Tenure
 	for key, err := range c.st.List(ctx, c.archivePrefix(w.name), "") {
 		if err != nil {
-			return nil // then it is told as missed
+			return nil, err
 		}
 		a, err := c.readArchive(ctx, key, w.name)
 		if err != nil {
-			return nil
+			return nil, err
 		}
 		out = append(out, a.Tenures...)
 	}
 	slices.SortFunc(out, func(a, b lease.Tenure) int { return cmp.Compare(a.Token, b.Token) })
-	return slices.CompactFunc(out, func(a, b lease.Tenure) bool { return a.Token == b.Token })
+	return slices.CompactFunc(out, func(a, b lease.Tenure) bool { return a.Token == b.Token }), nil
 }
 
 func (w *watcher) advance(r *lease.Record, archived []lease.Tenure) []Change {

@@ -99,12 +99,6 @@ func (a *app) withClient(ctx context.Context, f func(c *tenure.Client) error, op
 	return errors.Join(f(c), c.Close())
 }
 
-// withReader is withClient for a command that only looks: it leaves no trace in
-// the store, and a namespace that does not exist reads as empty.
-func (a *app) withReader(ctx context.Context, f func(c *tenure.Client) error) error {
-	return a.withClient(ctx, f, tenure.WithoutCreate())
-}
-
 // open opens the client that the flags and the environment choose.
 func (a *app) open(ctx context.Context, opts ...tenure.Option) (*tenure.Client, error) {
 	t, err := a.target()
@@ -143,7 +137,7 @@ func (a *app) logger() *slog.Logger {
 
 // warn prints a line that is no error.
 func (a *app) warn(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "tenure: warning: %s\n", clean(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(a.stderr, "tenure: warning: %s\n", printable(fmt.Sprintf(format, args...)))
 }
 
 // output buffers what a command prints and keeps the first error of the writer.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ The store is a fresh temporary folder unless --store is given.`,
 				return err
 			}
 			if svg != "" {
-				if svg, err = filepath.Abs(svg); err != nil {
+				if svg, err = pictureFile(svg); err != nil {
 					return err
 				}
 			}
@@ -43,6 +44,22 @@ The store is a fresh temporary folder unless --store is given.`,
 	}
 	c.Flags().StringVar(&svg, "svg", svg, "the picture's `file`; empty for none")
 	return c
+}
+
+// pictureFile is the absolute path of the picture, if it can be written.
+func pictureFile(name string) (string, error) {
+	path, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return "", invalid("--svg %s: it is there, but is no regular file: name another file", name)
+	}
+	probe, err := os.CreateTemp(filepath.Dir(path), ".tenure-demo-*")
+	if err != nil {
+		return "", invalid("--svg %s: no file can be made in its folder (%v): name a file in another folder", name, err)
+	}
+	return path, errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // liveOutput shows every line as it is written.

@@ -35,8 +35,14 @@ func warning(check, todo, format string, args ...any) finding {
 }
 
 func failure(check string, err error) finding {
-	todo := verdictOn(err).next
-	if todo == "" {
+	v := verdictOn(err)
+	todo := v.next
+	switch {
+	case v.code == exitUnavailable:
+		todo = "see that the store is up and answers from here, then try again"
+	case v.code == exitDenied:
+		todo = "grant the missing right to these credentials"
+	case todo == "":
 		todo = "see the message"
 	}
 	return finding{Check: check, Result: resultFail, Detail: err.Error(), Todo: todo, err: err}
@@ -118,9 +124,9 @@ func (a *app) printFindings(t target, found []finding, asJSON bool) error {
 		}
 	} else {
 		for _, f := range found {
-			a.printf("%-4s  %-13s %s\n", f.Result, f.Check, clean(f.Detail))
+			a.printf("%-4s  %-13s %s\n", f.Result, f.Check, indented(f.Detail))
 			if f.Todo != "" {
-				a.printf("%21sdo: %s\n", "", clean(f.Todo))
+				a.printf("%21sdo: %s\n", "", printable(f.Todo))
 			}
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
 	"strings"
 	"time"
@@ -83,17 +82,8 @@ func fileSystemFinding(path, name string, err error) finding {
 
 // localPath is the folder in which a store of files lies, "" for others.
 func localPath(rawURL, scheme string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil || scheme != "file" && scheme != "sqlite" {
-		return ""
-	}
-	path := u.Path
-	if u.Opaque != "" {
-		if path, err = url.PathUnescape(u.Opaque); err != nil {
-			return ""
-		}
-	}
-	if scheme == "sqlite" {
+	path := storePath(rawURL)
+	if path != "" && scheme == "sqlite" {
 		path = filepath.Dir(path)
 	}
 	return path

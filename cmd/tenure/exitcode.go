@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/guard"
@@ -123,7 +122,7 @@ func exitCode(err error) int {
 
 // describe is err and what to do next, as they are printed.
 func describe(err error) string {
-	text := "tenure: " + clean(err.Error())
+	text := "tenure: " + errorText(err)
 	if next := nextStep(err); next != "" {
 		text += "\ntenure: next: " + next
 	}
@@ -139,14 +138,21 @@ func (a *app) report(err error) int {
 // nextStep is what to do about err, "" if its message says so already.
 func nextStep(err error) string {
 	var u *usageError
+	var gone *tenure.RegressedError
 	v := verdictOn(err)
 	switch {
+	case isA[*doctorError](err): // what to do stands beside every finding
+		return ""
 	case isA[*signalError](err), isA[*proc.SignalError](err), isA[*timeLimitError](err), isA[*outputError](err), isA[*proc.StartError](err):
 		return ""
 	case errors.As(err, &u):
 		return fmt.Sprintf("see `%s --help`", u.path)
 	case isA[*guardAheadError](err):
 		return "the store knows less than the guard: was it restored, or is it another one? `tenure jump` above the token seen (docs/GUARANTEES.md, lost state)"
+	case v.code == exitCorrupt && guardMarks(err):
+		return "put the guard's folder back as it was; no command runs on that path without its marks"
+	case v.code == exitRegressed && errors.As(err, &gone):
+		return fmt.Sprintf("stop every client for the largest TTL, then `tenure jump --all --above %d` or higher (docs/GUARANTEES.md, lost state)", gone.Seen)
 	case v.code == exitUnavailable && isA[*commandEndedError](err):
 		return "" // the store is not what the user waits for any more
 	}
@@ -163,12 +169,9 @@ func (e *commandEndedError) Error() string { return e.what + ": " + e.err.Error(
 
 func (e *commandEndedError) Unwrap() error { return e.err }
 
-// clean makes text from outside safe for a terminal: what is not printable is
-// escaped, further lines are indented.
-func clean(text string) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	for i, l := range lines {
-		lines[i] = printable(l)
-	}
-	return strings.Join(lines, "\n  ")
+// guardMarks says whether err is of the marks of a guard: they are no record of
+// the store, and no jump mends them.
+func guardMarks(err error) bool {
+	var e *store.Error
+	return errors.As(err, &e) && e.Store == "fileguard"
 }

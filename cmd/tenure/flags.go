@@ -129,7 +129,11 @@ func timeoutOf(cmd *cobra.Command) time.Duration {
 	if f == nil {
 		return 0
 	}
-	d, ok := f.Value.(durationFlag)
+	value := f.Value
+	if once, ok := value.(*onceFlag); ok {
+		value = once.Value
+	}
+	d, ok := value.(durationFlag)
 	if !ok {
 		return 0
 	}
@@ -163,6 +167,37 @@ func required(cmd *cobra.Command, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// onceFlag is a flag that may be given once: which of two values was meant,
+// nobody can know.
+type onceFlag struct {
+	pflag.Value
+	given bool
+}
+
+func (f *onceFlag) Set(s string) error {
+	if f.given {
+		return fmt.Errorf("the flag was given twice")
+	}
+	f.given = true
+	return f.Value.Set(s)
+}
+
+// onlyOnce makes every flag of cmd and its sub-commands one that may be given
+// once, except those that collect values or just say yes.
+func onlyOnce(cmd *cobra.Command) {
+	wrap := func(f *pflag.Flag) {
+		_, done := f.Value.(*onceFlag)
+		if t := f.Value.Type(); !done && t != "bool" && t != "stringArray" {
+			f.Value = &onceFlag{Value: f.Value}
+		}
+	}
+	cmd.PersistentFlags().VisitAll(wrap)
+	cmd.Flags().VisitAll(wrap)
+	for _, sub := range cmd.Commands() {
+		onlyOnce(sub)
+	}
 }
 
 var _ = []pflag.Value{textFlag{}, numberFlag{}, durationFlag{}}

@@ -171,7 +171,7 @@ func guardOutcome(res proc.Result) proc.Outcome {
 		out.Message = describe(res.Err)
 	}
 	for _, s := range res.Survivors {
-		out.Message += fmt.Sprintf("\ntenure: still there, and still inside: %s", clean(s.String()))
+		out.Message += fmt.Sprintf("\ntenure: still there, and still inside: %s", printable(s.String()))
 	}
 	return out
 }

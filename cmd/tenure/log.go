@@ -32,7 +32,7 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	cause := ""
 	add := func(a slog.Attr) bool {
 		if a.Key == "error" || a.Key == "cause" {
-			cause = ": " + a.Value.String()
+			cause = ": " + valueText(a.Value)
 		} else {
 			about = append(about, fmt.Sprintf("%s %v", a.Key, a.Value))
 		}
@@ -48,7 +48,7 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, err := fmt.Fprintf(h.w, "tenure: %s: %s %s\n", levelName(r.Level), r.Time.UTC().Format("2006-01-02T15:04:05.000Z"), clean(text+cause))
+	_, err := fmt.Fprintf(h.w, "tenure: %s: %s %s\n", levelName(r.Level), r.Time.UTC().Format("2006-01-02T15:04:05.000Z"), printable(text)+cause)
 	return err
 }
 
@@ -60,6 +60,14 @@ func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 // WithGroup is not used by the library: names stay as they are.
 func (h *logHandler) WithGroup(string) slog.Handler { return h }
+
+// valueText is v, safe for a terminal.
+func valueText(v slog.Value) string {
+	if err, ok := v.Any().(error); ok {
+		return errorText(err)
+	}
+	return printable(v.String())
+}
 
 func levelName(l slog.Level) string {
 	switch {

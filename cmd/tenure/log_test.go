@@ -40,7 +40,7 @@ func TestLogIsPrintedLikeEverythingElse(t *testing.T) {
 		if got := strings.Join(levels, " "); got != c.want {
 			t.Errorf("%+v: printed %q\n%s", c, got, stderr.String())
 		}
-		if !strings.Contains(stderr.String(), `Z renewal failed (lease job, left 1.5s): the store\x1b[2J says`+"\n  no\n") {
+		if !strings.Contains(stderr.String(), `Z renewal failed (lease job, left 1.5s): the store\x1b[2J says\nno`+"\n") {
 			t.Errorf("the warning is\n%s", stderr.String())
 		}
 	}

@@ -97,7 +97,7 @@ func setUpScript(env *testscript.Env) error {
 	env.Setenv("XDG_RUNTIME_DIR", filepath.Join(env.WorkDir, "run"))
 	env.Setenv("TENURE_STORE", "file://"+filepath.Join(env.WorkDir, "store"))
 	for name, text := range map[string]string{
-		"ESC": "\x1b", "ZWSP": "\u200b", "NFC": "\u00e9", "NFD": "e\u0301", "RLO": "\u202e", "NBSP": "\u00a0",
+		"ESC": "\x1b", "NL": "\n", "ZWSP": "\u200b", "NFC": "\u00e9", "NFD": "e\u0301", "RLO": "\u202e", "NBSP": "\u00a0",
 		"BADUTF8": "\xff", "CYRILLIC": "\u0430", "EMOJI": "\U0001f510", "HEBREW": "\u05d0", "TAB": "\t",
 		"LONG": strings.Repeat("x", 129),
 	} {

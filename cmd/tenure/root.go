@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 )
 
@@ -31,7 +34,26 @@ TENURE_NAMESPACE, else "default". Durations are written like 15s, 2m or 1h30m.`,
 		return &usageError{err: err, path: cmd.CommandPath()}
 	})
 	addCommands(root, a)
+	root.SetHelpCommand(newHelpCmd())
+	onlyOnce(root)
 	return root
+}
+
+// newHelpCmd is cobra's help command, but a command that does not exist is an
+// error.
+func newHelpCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return &usageError{err: fmt.Errorf("there is no command %q", strings.Join(args, " ")), path: cmd.Root().CommandPath()}
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
 }
 
 // addCommands is the one list of sub-commands, one file each.

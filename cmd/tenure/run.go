@@ -52,7 +52,8 @@ streams and its terminal are untouched.
 If the lease is lost, or cannot be renewed in time, the whole process tree gets
 TERM and, after --grace, KILL, both before anybody else can hold the lease; the
 exit code is 76 then. A process that stalls between its last check and its
-effect is stopped by a guard only: see --guard and "tenure guard".`,
+effect, or that runs on while both processes of tenure are stopped, is stopped
+by a guard only: see --guard and "tenure guard".`,
 		Example: `  tenure run --lease backup -- ./backup.sh
   tenure run --lease backup --wait 0 -- ./backup.sh      # from cron: 75 if it is held
   tenure run --lease ledger --guard /srv/ledger -- tenure guard /srv/ledger -- ./append.sh`,
@@ -155,7 +156,10 @@ func (r *running) complete(cmd *cobra.Command) (err error) {
 		}
 		r.raisers = append(r.raisers, g)
 	}
-	return r.checkStatusFile()
+	if err := r.checkStatusFile(); err != nil {
+		return err
+	}
+	return r.checkDeadlineFile()
 }
 
 // fitGrace chooses the grace, or refuses one that leaves no time to renew (DL5).

@@ -12,6 +12,7 @@ import (
 	"github.com/tenure-project/tenure/guard"
 	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/proc"
+	"github.com/tenure-project/tenure/store"
 )
 
 // hurriedRelease is how long a release is still waited for once somebody asked
@@ -96,7 +97,7 @@ func (r *running) acquire(ctx context.Context, s *proc.Supervisor, c *tenure.Cli
 	case errors.Is(err, guard.ErrFenced):
 		return nil, &guardAheadError{err}
 	case isA[*waitedError](err) && s.Context().Err() == nil:
-		return nil, r.stillHeld(s.Context(), c)
+		return nil, r.notHad(s.Context(), c, err)
 	}
 	return nil, err
 }
@@ -126,7 +127,7 @@ func (r *running) lookFirst(ctx context.Context, c *tenure.Client) error {
 		return fmt.Errorf("this process runs under that very lease, and would wait for itself: %w", heldError(st))
 	}
 	if tell {
-		fmt.Fprintf(r.a.stderr, "tenure: waiting: %s\n", clean(heldError(st).Error()))
+		fmt.Fprintf(r.a.stderr, "tenure: waiting: %s\n", errorText(heldError(st)))
 	}
 	return nil
 }
@@ -141,13 +142,29 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// stillHeld says who holds the lease, after the wait for it was over.
-func (r *running) stillHeld(ctx context.Context, c *tenure.Client) error {
+// notHad says why the lease was not acquired before the wait for it was over:
+// who holds it, or the store's last trouble. last is what the wait ended with.
+func (r *running) notHad(ctx context.Context, c *tenure.Client, last error) error {
 	st, err := c.Status(ctx, r.lease)
 	if err != nil {
 		return fmt.Errorf("waited for %v, and the store does not say who holds the lease: %w", r.wait, err)
 	}
+	trouble := storeTrouble(last)
+	free := st.State != tenure.Held && st.FreeAfter == 0
+	if trouble != nil && (free || !isA[*waitedError](trouble)) { // else the wait cut a call short, which is no trouble
+		return fmt.Errorf("waited for %v, and the store does not take the lease: %w", r.wait, trouble)
+	}
 	return fmt.Errorf("waited for %v: %w", r.wait, heldError(st))
+}
+
+// storeTrouble is the store's part of err, if that says that the store could
+// not do its work, else nil.
+func storeTrouble(err error) error {
+	var e *store.Error
+	if errors.As(err, &e) && (e.Kind == store.ErrUnavailable || e.Kind == store.ErrUnknown) {
+		return e
+	}
+	return nil
 }
 
 func heldError(st tenure.Status) *tenure.HeldError {
@@ -157,7 +174,7 @@ func heldError(st tenure.Status) *tenure.HeldError {
 	case st.FreeAfter > 0:
 		held.Free = fmt.Sprintf("its last tenure ended (%s) in a way that makes everyone watch it for %v first", endedLine(st), st.FreeAfter)
 	default:
-		held.Free = "others stand before this process in line"
+		held.Free = "others were faster, or stand before this process in line"
 	}
 	return held
 }
@@ -241,7 +258,7 @@ func (r *running) verdict(l *tenure.Lease, res proc.Result, released error) (pro
 		out.Message, st.Reason = describe(err), plain(err.Error())
 	}
 	for _, s := range st.Survivors {
-		out.Message = joinLines(out.Message, "tenure: still running, so the lease is left to lapse: "+clean(s))
+		out.Message = joinLines(out.Message, "tenure: still running, so the lease is left to lapse: "+printable(s))
 	}
 	return out, st
 }

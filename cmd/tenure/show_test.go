@@ -76,8 +76,8 @@ func TestCleanText(t *testing.T) {
 		"a\ufffdb\x1b":   "a\ufffdb\\x1b",
 		"ends in line\n": "ends in line",
 	} {
-		if got := clean(text); got != want {
-			t.Errorf("clean(%q) = %q, want %q", text, got, want)
+		if got := indented(text); got != want {
+			t.Errorf("indented(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

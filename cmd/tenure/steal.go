@@ -54,7 +54,7 @@ in the history.`,
 func (a *app) steal(ctx context.Context, c *tenure.Client, name string, o tenure.StealOptions) error {
 	s, err := c.Steal(ctx, name, o)
 	if errors.Is(err, tenure.ErrConflict) || errors.Is(err, tenure.ErrNotFound) {
-		return fmt.Errorf("%w: %d: nothing was changed: %w", tenure.ErrNotCurrent, o.Token, err)
+		return notStolen(name, o.Token, err)
 	}
 	if err != nil {
 		return err
@@ -66,6 +66,16 @@ func (a *app) steal(ctx context.Context, c *tenure.Client, name string, o tenure
 	}
 	a.printf("nobody gets it before having watched it for %v: the holder may live until then\n", s.FreeAfter)
 	return nil
+}
+
+// notStolen says in plain words why the token named is not the current one.
+func notStolen(name string, token uint64, err error) error {
+	why := err.Error()
+	var e *store.Error
+	if errors.As(err, &e) && e.Detail != "" && e.Cause == nil {
+		why = e.Detail
+	}
+	return fmt.Errorf("lease %q: %w: %d: %s; nothing was changed", name, tenure.ErrNotCurrent, token, why)
 }
 
 // operator names the person at the keyboard.

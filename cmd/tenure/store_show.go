@@ -37,7 +37,7 @@ func newStoreShowCmd(a *app) *cobra.Command {
 		Short: "Show a namespace's settings and what its store can do",
 		Args:  args(0),
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, _ []string) error {
-			return a.withReader(ctx, func(c *tenure.Client) error {
+			return a.withExisting(ctx, func(c *tenure.Client) error {
 				s, err := c.Settings(ctx)
 				if errors.Is(err, tenure.ErrNotFound) { // it has no settings yet
 					s, err = tenure.Settings{Namespace: c.Namespace()}, nil

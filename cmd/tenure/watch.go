@@ -31,7 +31,7 @@ cannot be read is reported on standard error and watched on.`,
 				return err
 			}
 			w := watch{app: a, json: asJSON, count: count}
-			err = a.withReader(ctx, func(c *tenure.Client) error { return w.run(ctx, c, name) })
+			err = a.withExisting(ctx, func(c *tenure.Client) error { return w.run(ctx, c, name) })
 			return w.verdict(ctx, err)
 		}),
 	}

@@ -203,7 +203,7 @@ func (t *try) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 func (t *try) pause(ctx context.Context) bool {
 	d := t.wait
 	if t.p.Left != nil {
-		d = min(d, max(t.p.Left()/3, time.Millisecond))
+		d = min(d, max(t.p.Left()/3, t.p.Backoff))
 	}
 	d = t.p.Jitter(d)
 	t.wait = min(2*t.wait, 16*t.p.Backoff)

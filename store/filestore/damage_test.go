@@ -152,6 +152,43 @@ func TestForeignFiles(t *testing.T) {
 	create(t, s, sleeperKey, "2")
 }
 
+// A symbolic link in the place of a directory is nothing that a listing passes
+// over: what it replaced would look deleted.
+//
+// SPEC ST6 ST7
+func TestListRefusesLinks(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{lifePath(sleeperKey), "ns/lease", "ns"} {
+		s := opened(t, quick(t), hasty)
+		create(t, s, sleeperKey, "0")
+		create(t, s, "ns/lease/b", "neighbour")
+		path := filepath.Join(s.root, name)
+		elsewhere := filepath.Join(filepath.Dir(s.root), "elsewhere")
+		for _, target := range []string{elsewhere, "nowhere"} {
+			must(t, os.Rename(path, elsewhere))
+			must(t, os.Symlink(target, path))
+			for _, prefix := range []string{"", "ns/lease/"} {
+				var last error
+				for _, err := range s.List(within(t), prefix, "") {
+					last = err
+				}
+				isKind(t, "List of a store in which "+name+" is a link", last, store.ErrCorrupt)
+				if last != nil && !strings.Contains(last.Error(), path+" is a symbolic link") {
+					t.Errorf("the error %q does not name the link", last)
+				}
+			}
+			if name == lifePath(sleeperKey) {
+				_, err := s.Get(within(t), sleeperKey, MaxBody)
+				isKind(t, "Get", err, store.ErrCorrupt)
+			}
+			must(t, errors.Join(os.Remove(path), os.Rename(elsewhere, path)))
+			if got := listed(t, s); !slices.Equal(got, []string{sleeperKey, "ns/lease/b"}) {
+				t.Errorf("after the repair the listing is %q", got)
+			}
+		}
+	}
+}
+
 // A directory in a record's own directory cannot be cleared away: a person must.
 func TestForeignDirectoryInADeletedRecord(t *testing.T) {
 	t.Parallel()

@@ -21,8 +21,10 @@ type Option func(*config)
 // config is what options set.
 type config struct {
 	network bool
-	grace   graces
-	tracer  tracer // tests only
+	// mustExist: nothing is made that is not a store yet.
+	mustExist bool
+	grace     graces
+	tracer    tracer // tests only
 	// remote tells a network file system; tests replace it.
 	remote func(path string) (name string, remote bool, err error)
 }
@@ -44,9 +46,15 @@ var defaultGraces = graces{clear: 25 * time.Millisecond, close: 2 * time.Second}
 // has neither a waiting line nor proof of death there, and its watches poll.
 func WithNetworkFS() Option { return func(c *config) { c.network = true } }
 
+// MustExist makes it an error that there is no store in the directory yet, so
+// that a misspelt path does not become a second, empty world. Open then writes
+// nothing and answers store.ErrInvalid.
+func MustExist() Option { return func(c *config) { c.mustExist = true } }
+
 // Driver opens `file:` URLs: file:///absolute/path, file:/absolute/path or
-// file:relative/path. The parameter network=allow is [WithNetworkFS]. A leading
-// ~ is refused, because only a shell expands it.
+// file:relative/path. The parameter network=allow is [WithNetworkFS],
+// and create=no is [MustExist] (UI4). A leading ~ is refused, because only a
+// shell expands it.
 func Driver() store.Driver {
 	return store.Driver{Scheme: scheme, Open: openURL}
 }
@@ -89,7 +97,7 @@ func parseURL(u *url.URL) (path string, opts []Option, err error) {
 	bad := func(format string, args ...any) (string, []Option, error) {
 		return "", nil, store.Errorf(store.ErrInvalid, scheme, "open", "", format, args...)
 	}
-	if err := store.CheckParams(u, "network"); err != nil {
+	if err := store.CheckParams(u, "network", "create"); err != nil {
 		return "", nil, err
 	}
 	switch network := u.Query().Get("network"); {
@@ -97,6 +105,13 @@ func parseURL(u *url.URL) (path string, opts []Option, err error) {
 		opts = append(opts, WithNetworkFS())
 	case u.Query().Has("network"):
 		return bad("the parameter network has the value %q; the only one is \"allow\"", network)
+	}
+	switch create := u.Query().Get("create"); create {
+	case "", "yes":
+	case "no":
+		opts = append(opts, MustExist())
+	default:
+		return bad("create=%q: say yes or no", create)
 	}
 	switch {
 	case u.Host != "" && u.Host != "localhost", u.User != nil:

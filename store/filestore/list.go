@@ -5,6 +5,7 @@ package filestore
 import (
 	"context"
 	"iter"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,9 @@ const firstPage, maxPage = 8, 512
 // byte order (ST6). It holds the names of one directory per level in memory, and
 // nothing is locked or in use while the caller works. A directory of the store
 // without the file "life" is no key, and neither is a file that is not of the
-// store; a damaged record is listed, and Get says what is wrong with it.
+// store; a damaged record is listed, and Get says what is wrong with it. A
+// symbolic link in the place of a directory hides what belongs there: the
+// listing ends with store.ErrCorrupt.
 func (s *Store) List(ctx context.Context, prefix, after string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		w := &walk{s: s, prefix: prefix, after: after, size: firstPage}
@@ -61,7 +64,15 @@ func (w *walk) next(c *call) ([]string, error) {
 		if err := w.s.checkRoot(); err != nil {
 			return nil, err
 		}
-		if err := w.expand(w.start()); err != nil {
+		dir := w.start()
+		for i, c := range dir { // above it, links would be followed
+			if c == '/' {
+				if err := w.s.refuseLink("", dir[:i]); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if err := w.expand(dir); err != nil {
 			return nil, err
 		}
 	}
@@ -102,9 +113,10 @@ func (w *walk) start() string {
 // expand puts the entries of a directory on the list, in the order of the keys
 // that they stand for: "a" < "a-b" < "a/b" < "a0".
 func (w *walk) expand(dir string) error {
-	fd, err := openDir(w.s.rootFD, "./"+dir)
+	path := strings.TrimSuffix(dir, "/") // with the slash, a link would be followed
+	fd, err := openDir(w.s.rootFD, "./"+path)
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.ELOOP {
-		return nil // removed meanwhile, or not of this store
+		return w.s.refuseLink("", path) // else removed meanwhile, or not of this store
 	}
 	if err != nil {
 		return fault("open", w.s.root+"/"+dir, err)
@@ -148,8 +160,8 @@ const residueAge = time.Minute
 func (s *Store) present(key string) (bool, error) {
 	l, err := s.openLife(key)
 	if err != nil || l == nil {
-		if s.isDamage(err) {
-			return false, nil // a file, or a link, in the place of a directory
+		if s.isDamage(err) { // something else in the place of a directory
+			return false, s.refuseLink(key, lifePath(key))
 		}
 		return false, err
 	}
@@ -176,6 +188,16 @@ func (s *Store) present(key string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// refuseLink is an error if a symbolic link stands at path below the root.
+func (s *Store) refuseLink(key, path string) error {
+	st, err := lstatAt(s.rootFD, path)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return nil
+	}
+	return store.Errorf(store.ErrCorrupt, s.identity, "list", key,
+		"%s is a symbolic link, which a store never makes: put the directory back that it replaced, or remove the link", filepath.Join(s.root, path))
 }
 
 // isDamage reports whether err speaks of one record, and not of the disk.

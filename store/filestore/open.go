@@ -36,9 +36,10 @@ const (
 const storeMark = "tenure-store/1"
 
 // Open opens the store in the directory path, which it makes if only the last
-// element is missing. It refuses, with store.ErrInvalid, a directory that holds
-// something else and a file system that is unfit; WithNetworkFS allows a
-// network file system.
+// element is missing; MustExist forbids that. It refuses, with store.ErrInvalid,
+// a directory that holds something else and a file system that is unfit;
+// WithNetworkFS allows a network file system. A store that lost its mark is
+// store.ErrCorrupt.
 func Open(path string, opts ...Option) (*Store, error) {
 	cfg := config{grace: defaultGraces, remote: netfs.Remote}
 	for _, o := range opts {
@@ -76,24 +77,14 @@ func (s *Store) open(path string, cfg config) error {
 	} else {
 		s.boot = bootid.Boot()
 	}
-	return s.claim()
+	return s.claim(cfg.mustExist)
 }
 
 // enterRoot opens the root directory and looks at what it lies on.
 func (s *Store) enterRoot(abs string, cfg config) error {
-	made := false
-	switch err := os.Mkdir(abs, 0o700); {
-	case err == nil:
-		made = true
-	case errors.Is(err, fs.ErrExist):
-	case errors.Is(err, unix.ENOTDIR):
-		return store.Errorf(store.ErrInvalid, scheme, "open", "", "%s is not a directory", filepath.Dir(abs))
-	case errors.Is(err, fs.ErrNotExist):
-		return store.Errorf(store.ErrInvalid, scheme, "open", "", "the directory %s does not exist; make it first, or correct the path", filepath.Dir(abs))
-	default:
-		if _, statErr := os.Stat(abs); statErr != nil {
-			return err // such as a read-only parent, which does not matter to a directory that exists
-		}
+	made, err := makeRoot(abs, cfg.mustExist)
+	if err != nil {
+		return err
 	}
 	root, err := filepath.EvalSymlinks(abs)
 	if err != nil {
@@ -123,6 +114,31 @@ func (s *Store) enterRoot(abs string, cfg config) error {
 	return s.inspect(cfg)
 }
 
+// makeRoot makes the root directory if it is missing, and may be.
+func makeRoot(abs string, mustExist bool) (made bool, err error) {
+	if mustExist {
+		if _, err = os.Stat(abs); errors.Is(err, fs.ErrNotExist) {
+			return false, noStore(scheme, abs, "the directory does not exist")
+		}
+	} else {
+		err = os.Mkdir(abs, 0o700)
+	}
+	switch {
+	case err == nil:
+		return !mustExist, nil
+	case errors.Is(err, fs.ErrExist):
+		return false, nil
+	case errors.Is(err, unix.ENOTDIR):
+		return false, store.Errorf(store.ErrInvalid, scheme, "open", "", "%s is not a directory", filepath.Dir(abs))
+	case errors.Is(err, fs.ErrNotExist):
+		return false, store.Errorf(store.ErrInvalid, scheme, "open", "", "the directory %s does not exist; make it first, or correct the path", filepath.Dir(abs))
+	}
+	if _, statErr := os.Stat(abs); statErr != nil {
+		return false, err // such as a read-only parent, which does not matter to a directory that exists
+	}
+	return false, nil
+}
+
 // inspect refuses a file system on which the store's promises would not hold.
 func (s *Store) inspect(cfg config) error {
 	var err error
@@ -141,42 +157,6 @@ func (s *Store) inspect(cfg config) error {
 					"if every process is on this one machine, network=allow permits it", s.root, name)
 		}
 		s.fs, s.network = fsInfo{name: name, durable: true}, true
-	}
-	return nil
-}
-
-// claim makes sure that the directory is a store, or makes it one.
-func (s *Store) claim() error {
-	_, err := lstatAt(s.rootFD, markName)
-	if err == unix.ENOENT {
-		if err = s.checkEmpty(); err == nil {
-			err = s.makeStore()
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.readMark(); err != nil {
-		return err
-	}
-	if s.tmpFD < 0 {
-		s.tmpFD, err = s.ensureDir(tmpName)
-	}
-	return err
-}
-
-// checkEmpty refuses a directory that something else uses. Another process may
-// be making the store at the same time, and a fresh file system has lost+found.
-func (s *Store) checkEmpty() error {
-	names, _, err := readNames(s.rootFD)
-	if err != nil {
-		return fault("list", s.root, err)
-	}
-	for _, n := range names {
-		if n != tmpName && n != markName && n != "lost+found" {
-			return store.Errorf(store.ErrInvalid, s.identity, "open", "",
-				"%s is not a store and not empty (it holds %q); name an empty or a new directory", s.root, n)
-		}
 	}
 	return nil
 }

@@ -32,8 +32,9 @@ type part struct {
 	Key     string
 	Body    string
 	Version store.Version
-	Step    int            // die or stop before this step
-	Signal  syscall.Signal // by this signal
+	Step    int                 // die or stop before this step
+	Signal  syscall.Signal      // by this signal
+	User    *syscall.Credential `json:"-"` // as whom it runs; nil for the same user
 }
 
 // playRole is main of the other process. Its exit status is 0 if all went well.
@@ -139,6 +140,11 @@ func start(t testing.TB, p part) *process {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
+	if p.User != nil {
+		cmd.Path = "/proc/self/exe" // the other user may not search the directories above
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.User}
+	}
 	cmd.Env = append(os.Environ(), roleVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

@@ -21,16 +21,25 @@ func modesOf(root fs.FileMode) modes {
 
 func (m modes) shared() bool { return m.dir&0o070 != 0 }
 
-// mkdir makes a directory.
+// mkdir makes a directory. One that inherited the set-group-ID bit keeps it, so
+// that all below it belongs to the group of the root and not to its maker's.
 func (s seam) mkdir(dir int, name string, m modes) error {
 	return s.take(step{kind: stepMkdir, dir: dir, name: name}, func() error {
 		if err := unix.Mkdirat(dir, name, m.dir); err != nil {
 			return err
 		}
-		if m.shared() { // the umask may have taken the group's rights
-			return unix.Fchmodat(dir, name, m.dir, 0)
+		if !m.shared() {
+			return nil
 		}
-		return nil
+		st, err := lstatAt(dir, name)
+		if err != nil {
+			return err
+		}
+		have, want := uint32(st.Mode)&0o7777, m.dir|uint32(st.Mode)&unix.S_ISGID
+		if have == want { // chmod may drop the bit, where the maker is not of the group
+			return nil
+		}
+		return unix.Fchmodat(dir, name, want, 0) // the umask took the group's rights
 	})
 }
 

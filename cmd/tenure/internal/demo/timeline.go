@@ -149,7 +149,7 @@ func SVG(events []event, start time.Time) string {
 	rows, end := rows(events, start)
 	x := func(at time.Duration) float64 { return left + at.Seconds()*pixelsPerSec }
 	width := int(x(end)) + right + 60
-	width = max(width, 900)
+	width = max(width, 920) // what the legend takes
 	height := top + rowHeight*len(rows) + bottom
 	var b strings.Builder
 	fmt.Fprintf(&b, svgHead, width, height, width, height, html.EscapeString(title(rows)))
@@ -178,10 +178,10 @@ func drawRow(b *strings.Builder, r *row, y int, x func(time.Duration) float64) {
 	for _, s := range r.spans {
 		w := max(2, x(s.to)-x(s.from))
 		fmt.Fprintf(b, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d" rx="4"/>`+"\n", s.kind, x(s.from), y, w, barHeight)
-		if s.kind == "holds" && w > 64 {
-			fmt.Fprintf(b, `<text class="token" x="%.1f" y="%d">token %d</text>`+"\n", x(s.from)+9, y+barHeight/2+5, s.token)
+		if s.kind == "holds" {
+			fmt.Fprintf(b, `<text class="token" x="%.1f" y="%d">%s</text>`+"\n", x(s.from)+9, y+barHeight/2+5, tokenText(s.token, w))
 		}
-		if s.kind == "paused" && w > 64 {
+		if s.kind == "paused" && w > 136 {
 			fmt.Fprintf(b, `<text class="asleep" x="%.1f" y="%d">paused (SIGSTOP)</text>`+"\n", x(s.from)+9, y+barHeight/2+5)
 		}
 	}
@@ -201,6 +201,16 @@ func drawRow(b *strings.Builder, r *row, y int, x func(time.Duration) float64) {
 	}
 }
 
+// tokenText is what fits into a bar of width w with room at its edges.
+func tokenText(token uint64, w float64) string {
+	for _, text := range []string{fmt.Sprintf("token %d", token), fmt.Sprint(token)} {
+		if w >= 26+9*float64(len(text)) {
+			return text
+		}
+	}
+	return ""
+}
+
 func legend(b *strings.Builder, y int) {
 	at := left
 	for _, l := range []struct{ class, text string }{
@@ -208,7 +218,7 @@ func legend(b *strings.Builder, y int) {
 	} {
 		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="22" height="14" rx="3"/><text class="key" x="%d" y="%d">%s</text>`+"\n",
 			l.class, at, y, at+30, y+12, l.text)
-		at += 50 + 8*len(l.text)
+		at += 50 + 7*len(l.text)
 	}
 	fmt.Fprintf(b, `<circle class="write" cx="%d" cy="%d" r="2.6"/><text class="key" x="%d" y="%d">write accepted by the guard</text>`+"\n", at+6, y+7, at+16, y+12)
 }
