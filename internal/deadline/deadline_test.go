@@ -66,7 +66,7 @@ func TestExpiryIsStrictAndFinal(t *testing.T) {
 		if !d.Live() {
 			t.Fatal("not live one nanosecond before T")
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if d.Live() {
 			t.Fatal("live at T itself")
 		}
@@ -173,7 +173,7 @@ func TestWallStepAloneIsHarmless(t *testing.T) {
 			if !d.Live() {
 				t.Fatal("a wall-clock step ended the deadline")
 			}
-			time.Sleep(1)
+			time.Sleep(1 * time.Nanosecond)
 			if d.Live() {
 				t.Fatal("a wall-clock step prolonged the deadline")
 			}
