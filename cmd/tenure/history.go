@@ -27,7 +27,7 @@ wrote them.`,
 			if err != nil {
 				return err
 			}
-			return a.withReader(ctx, func(c *tenure.Client) error {
+			return a.withExisting(ctx, func(c *tenure.Client) error {
 				h, err := c.History(ctx, name)
 				if err != nil {
 					return err

@@ -103,14 +103,11 @@ func (a *Archive) Valid() error {
 
 // DecodeArchive reads an archive strictly and checks that it is name's.
 func DecodeArchive(key, name string, body []byte) (*Archive, error) {
-	var a Archive
-	if err := record.Decode(key, body, &a); err != nil {
-		return nil, err
-	}
-	if a.Resource != name {
+	a, err := DecodeAnyArchive(key, body)
+	if err == nil && a.Resource != name {
 		return nil, store.Errorf(store.ErrCorrupt, "", "decode", key, "the archive belongs to %q, not to %q", a.Resource, name)
 	}
-	return &a, nil
+	return a, err
 }
 
 // DecodeAnyArchive reads an archive strictly, whosever it is.

@@ -145,24 +145,29 @@ func (r *Record) SameOwner(o Owner, token uint64) bool {
 
 // Decode reads a record strictly and checks that it is name's.
 func Decode(key, name string, body []byte) (*Record, error) {
-	var r Record
-	if err := record.Decode(key, body, &r); err != nil {
-		return nil, err
-	}
-	if r.Resource != name {
+	r, err := decode(key, body)
+	if err == nil && r.Resource != name {
 		return nil, store.Errorf(store.ErrCorrupt, "", "decode", key, "the record says it belongs to %q, not to %q", r.Resource, name)
 	}
-	return &r, nil
+	return r, err
 }
 
 // DecodeAny reads a record strictly and checks that key is its name's.
 func DecodeAny(key string, body []byte, keyOf func(name string) string) (*Record, error) {
-	var r Record
-	if err := record.Decode(key, body, &r); err != nil {
+	r, err := decode(key, body)
+	if err != nil {
 		return nil, err
 	}
 	if want := keyOf(r.Resource); want != key {
 		return nil, store.Errorf(store.ErrCorrupt, "", "decode", key, "the record says it belongs to %q, whose key is %q", r.Resource, want)
+	}
+	return r, nil
+}
+
+func decode(key string, body []byte) (*Record, error) {
+	var r Record
+	if err := record.Decode(key, body, &r); err != nil {
+		return nil, err
 	}
 	return &r, nil
 }

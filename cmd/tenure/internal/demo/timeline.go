@@ -141,7 +141,7 @@ const (
 	top, bottom  = 92, 104
 	rowHeight    = 56
 	barHeight    = 30
-	pixelsPerSec = 92
+	pixelsPerSec = 100
 )
 
 // SVG draws the timeline as a picture that needs no font but the reader's own.
@@ -204,7 +204,7 @@ func drawRow(b *strings.Builder, r *row, y int, x func(time.Duration) float64) {
 // tokenText is what fits into a bar of width w with room at its edges.
 func tokenText(token uint64, w float64) string {
 	for _, text := range []string{fmt.Sprintf("token %d", token), fmt.Sprint(token)} {
-		if w >= 26+9*float64(len(text)) {
+		if w >= 18+7.4*float64(len(text)) {
 			return text
 		}
 	}
