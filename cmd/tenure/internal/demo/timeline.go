@@ -141,7 +141,7 @@ const (
 	top, bottom  = 92, 104
 	rowHeight    = 56
 	barHeight    = 30
-	pixelsPerSec = 100
+	pixelsPerSec = 104
 )
 
 // SVG draws the timeline as a picture that needs no font but the reader's own.
