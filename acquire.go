@@ -168,7 +168,7 @@ func (a *acquirer) run(ctx context.Context) (*Lease, error) {
 // lostRace reports whether err only says that somebody else was faster.
 func lostRace(err error) bool {
 	k := store.KindOf(err)
-	return k == store.ErrConflict || k == store.ErrExists
+	return k == store.ErrConflict || k == store.ErrExists || k == store.ErrNotFound // removed by a prune
 }
 
 // retryable errors are those that time may mend. Somebody who does not want to
@@ -179,7 +179,7 @@ func (a *acquirer) retryable(err error) bool {
 		return false
 	}
 	switch store.KindOf(err) {
-	case store.ErrUnavailable, store.ErrUnknown, store.ErrConflict, store.ErrExists:
+	case store.ErrUnavailable, store.ErrUnknown, store.ErrConflict, store.ErrExists, store.ErrNotFound:
 		return a.wait || a.failures < 2
 	}
 	return false

@@ -74,7 +74,7 @@ func (c *Client) History(ctx context.Context, name string) (History, error) {
 	}
 	r := f.rec
 	byToken := map[uint64]Tenure{}
-	for key, err := range c.st.List(ctx, c.archivePrefix(name), "") {
+	for key, err := range c.list(ctx, c.archivePrefix(name)) {
 		if err != nil {
 			return h, err
 		}

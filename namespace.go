@@ -71,7 +71,7 @@ func (c *Client) createSpace(ctx context.Context) (*lease.Namespace, error) {
 	if c.recover != nil {
 		return c.recoverSpace(ctx)
 	}
-	for key, err := range c.st.List(ctx, store.Prefix(c.namespace, "lease"), "") {
+	for key, err := range c.list(ctx, store.Prefix(c.namespace, "lease")) {
 		if err != nil {
 			return nil, err
 		}

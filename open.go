@@ -209,6 +209,7 @@ func (c *Client) Close() error {
 		wg.Go(func() { errs[i] = l.shutdown() })
 	}
 	wg.Wait()
+	c.awaitBackground()
 	c.mu.Lock()
 	c.cancel(ErrClosed) // under the lock: background starts nothing after this
 	c.mu.Unlock()
@@ -220,6 +221,32 @@ func (c *Client) Close() error {
 		errs[len(leases)+1] = c.st.Close()
 	}
 	return errors.Join(errs...)
+}
+
+// awaitBackground gives what is still in doubt (an acquisition that was given up,
+// a release that was not confirmed) the time of one release to be settled.
+func (c *Client) awaitBackground() {
+	done := make(chan struct{})
+	go func() {
+		c.bg.Wait()
+		close(done)
+	}()
+	late := make(chan struct{})
+	t := c.clk.AfterFunc(c.releaseLimit(c.timing.Defaults()), func() { close(late) })
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-late:
+	}
+}
+
+// releaseLimit is how long a release may take before it is reported as
+// unconfirmed.
+func (c *Client) releaseLimit(t lease.Timing) time.Duration {
+	if c.release > 0 {
+		return c.release
+	}
+	return max(3*t.Attempt, time.Second)
 }
 
 // background runs f in a goroutine that Close waits for, unless the client is

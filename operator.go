@@ -248,7 +248,7 @@ func (c *Client) pruneLeases(ctx context.Context, del store.ConditionalDeleter, 
 // time.
 func (c *Client) pruneArchives(ctx context.Context, del store.ConditionalDeleter, before time.Time, p *Pruned) error {
 	var errs []error
-	for key, err := range c.st.List(ctx, store.Prefix(c.namespace, "hist"), "") {
+	for key, err := range c.list(ctx, store.Prefix(c.namespace, "hist")) {
 		if err != nil {
 			return errors.Join(append(errs, err)...)
 		}

@@ -116,7 +116,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Status, erro
 // records yields every lease record of the namespace.
 func (c *Client) records(ctx context.Context) iter.Seq2[found, error] {
 	return func(yield func(found, error) bool) {
-		for key, err := range c.st.List(ctx, store.Prefix(c.namespace, "lease"), "") {
+		for key, err := range c.list(ctx, store.Prefix(c.namespace, "lease")) {
 			if err != nil {
 				yield(found{}, err)
 				return
@@ -233,7 +233,7 @@ func (c *Client) missing(ctx context.Context, w *watcher, r *lease.Record) ([]le
 		return nil, nil
 	}
 	var out []lease.Tenure
-	for key, err := range c.st.List(ctx, c.archivePrefix(w.name), "") {
+	for key, err := range c.list(ctx, c.archivePrefix(w.name)) {
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -20,7 +21,10 @@ func (a *acquirer) myTurn(ctx context.Context, f found) (bool, error) {
 		return true, nil
 	}
 	if a.ticket == nil {
-		if busy, err := q.Waiting(ctx, a.c.leaseKey(a.name)); err != nil || !busy {
+		call, cancel := settle.Limit(ctx, a.c.clk, a.req.timing.Attempt)
+		busy, err := q.Waiting(call, a.c.leaseKey(a.name))
+		cancel()
+		if err != nil || !busy {
 			return true, nil // a line that cannot be read is no reason to wait
 		}
 		if !a.wait {
@@ -57,7 +61,9 @@ func tokenOf(r *lease.Record) uint64 {
 // join takes a place in the store's line. A line that does not work is logged
 // and done without: the conditional write decides anyway.
 func (a *acquirer) join(ctx context.Context, q store.Queuer) bool {
-	t, err := q.Enqueue(ctx, a.c.leaseKey(a.name))
+	call, cancel := settle.Limit(ctx, a.c.clk, a.req.timing.Attempt)
+	defer cancel()
+	t, err := q.Enqueue(call, a.c.leaseKey(a.name))
 	if err != nil {
 		a.lineBroke(err)
 		return false
@@ -155,8 +161,10 @@ func (a *acquirer) watch(ctx context.Context, f found, ripeAt time.Duration) err
 // jittered poll interval where the store cannot watch, or when ctx ends.
 func (c *Client) awaitChange(ctx context.Context, key string, v store.Version, poll time.Duration) {
 	if w, can := store.AsWatcher(c.st); can {
-		err := w.Watch(ctx, key, v)
-		if err == nil || ctx.Err() != nil {
+		call, cancel := settle.Limit(ctx, c.clk, 2*c.timing.Defaults().TTL) // a watch can hang, too
+		defer cancel()
+		err := w.Watch(call, key, v)
+		if err == nil || call.Err() != nil {
 			return
 		}
 		c.log.Warn("store: the watch broke, polling instead", "key", key, "error", err)
