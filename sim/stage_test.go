@@ -31,6 +31,7 @@ type stage struct {
 	cancel         context.CancelFunc
 	reached        atomic.Int64 // how many troubles struck
 	long           bool         // the troubles may cost a lease
+	stale          bool         // the subject was shown old states
 	back           bool         // the other is there again
 }
 
@@ -121,7 +122,7 @@ func troubles() []trouble {
 			at("long cut "+when, true, after, func(s *stage) { s.subject.Network(faultstore.Cut, 2*stageTTL) }),
 			at("mute "+when, true, after, func(s *stage) { s.subject.Network(faultstore.Mute, 2*stageTTL) }),
 			at("refused "+when, false, after, func(s *stage) { s.subject.Network(faultstore.Refused, stageTTL/3) }),
-			at("frozen "+when, true, after, func(s *stage) { s.subject.Network(faultstore.Frozen, 2*stageTTL) }),
+			at("frozen "+when, true, after, func(s *stage) { s.stale = true; s.subject.Network(faultstore.Frozen, 2*stageTTL) }),
 			at("the other comes back "+when, true, after, func(s *stage) {
 				s.back = true
 				s.other.Network(faultstore.Up, 0)
