@@ -184,3 +184,30 @@ func overflow(recent []lease.Tenure) []lease.Tenure {
 	}
 	return recent[:len(recent)-2]
 }
+
+// endedAs reports whether the tenure of token ended as is says, by the record
+// found or, where it tells nothing of that tenure any more, by the archives.
+func (c *Client) endedAs(ctx context.Context, name string, r *lease.Record, token uint64, is func(lease.Tenure) bool) (bool, error) {
+	if r == nil || r.Token < token || r.Token == token && r.Held() {
+		return false, nil
+	}
+	if len(r.Recent) > 0 && r.Recent[0].Token <= token {
+		return r.EndedAs(token, is), nil
+	}
+	for key, err := range c.list(ctx, c.archivePrefix(name)) {
+		if err != nil {
+			return false, err
+		}
+		a, err := c.readArchive(ctx, key, name)
+		if errors.Is(err, store.ErrNotFound) {
+			continue // removed by retention since it was listed
+		}
+		if err != nil {
+			return false, err
+		}
+		if i := slices.IndexFunc(a.Tenures, func(t lease.Tenure) bool { return t.Token == token }); i >= 0 {
+			return is(a.Tenures[i]), nil
+		}
+	}
+	return false, nil
+}

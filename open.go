@@ -36,11 +36,12 @@ type Client struct {
 	witnessing chan struct{} // held (capacity 1) by who takes the witness
 	witness    store.Witness
 
-	mu     sync.Mutex
-	lines  map[string]*line
-	leases map[*Lease]struct{}
-	space  *lease.Namespace
-	closed bool
+	mu      sync.Mutex
+	lines   map[string]*line
+	leases  map[*Lease]struct{}
+	space   *lease.Namespace
+	closed  bool
+	settled bool // Close waits for what runs in the background; nothing new begins
 }
 
 // Open opens the store named by rawURL and a client on it: mem:, file:/path, or
@@ -210,10 +211,6 @@ func (c *Client) Close() error {
 	}
 	wg.Wait()
 	c.awaitBackground()
-	c.mu.Lock()
-	c.cancel(ErrClosed) // under the lock: background starts nothing after this
-	c.mu.Unlock()
-	c.bg.Wait()
 	if c.witness != nil { // nobody acquires any more
 		errs[len(leases)] = c.witness.Close()
 	}
@@ -224,20 +221,16 @@ func (c *Client) Close() error {
 }
 
 // awaitBackground gives what is still in doubt (an acquisition that was given up,
-// a release that was not confirmed) the time of one release to be settled.
+// a release that was not confirmed) the time of one release to be settled, and
+// ends the rest. Nothing new begins in the background from here on.
 func (c *Client) awaitBackground() {
-	done := make(chan struct{})
-	go func() {
-		c.bg.Wait()
-		close(done)
-	}()
-	late := make(chan struct{})
-	t := c.clk.AfterFunc(c.releaseLimit(c.timing.Defaults()), func() { close(late) })
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-late:
-	}
+	c.mu.Lock()
+	c.settled = true
+	c.mu.Unlock()
+	t := c.clk.AfterFunc(c.releaseLimit(c.timing.Defaults()), func() { c.cancel(ErrClosed) })
+	c.bg.Wait()
+	t.Stop()
+	c.cancel(ErrClosed)
 }
 
 // releaseLimit is how long a release may take before it is reported as
@@ -254,7 +247,7 @@ func (c *Client) releaseLimit(t lease.Timing) time.Duration {
 func (c *Client) background(f func(ctx context.Context)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ctx.Err() == nil {
+	if !c.settled {
 		c.bg.Go(func() { f(c.ctx) })
 	}
 }

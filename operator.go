@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +18,11 @@ import (
 func (c *Client) ReleaseByProof(ctx context.Context, name string, token uint64, owner string) error {
 	tried := false
 	return c.change(ctx, name, func(r *lease.Record, attempt string) (*lease.Record, error) {
-		if tried && r.EndedAs(token, func(t lease.Tenure) bool { return t.Owner.Incarnation == owner && t.How == lease.HowReleased }) {
-			return nil, errNothingToDo // our own write, whose answer was lost
+		if tried {
+			is := func(t lease.Tenure) bool { return t.Owner.Incarnation == owner && t.How == lease.HowReleased }
+			if ended, err := c.endedAs(ctx, name, r, token, is); ended || err != nil {
+				return nil, cmp.Or(err, errNothingToDo) // our own write, whose answer was lost
+			}
 		}
 		tried = true
 		if r == nil || !r.Held() || r.Kind != lease.Self || r.Token != token || r.Owner.Incarnation != owner {
@@ -52,8 +56,11 @@ func (c *Client) Steal(ctx context.Context, name string, o StealOptions) (Status
 	}
 	tried := false
 	if err := c.change(ctx, name, func(r *lease.Record, attempt string) (*lease.Record, error) {
-		if tried && r.EndedAs(o.Token, func(t lease.Tenure) bool { return t.Why == o.Reason && t.By == o.By }) {
-			return nil, errNothingToDo // our own write, whose answer was lost
+		if tried {
+			is := func(t lease.Tenure) bool { return t.Why == o.Reason && t.By == o.By }
+			if ended, err := c.endedAs(ctx, name, r, o.Token, is); ended || err != nil {
+				return nil, cmp.Or(err, errNothingToDo) // our own write, whose answer was lost
+			}
 		}
 		tried = true
 		if r == nil {

@@ -163,10 +163,10 @@ func (l *Lease) settled(ctx context.Context) (*lease.Record, store.Version, erro
 			l.rec, l.ver, l.doubt = r, f.ver, nil
 			l.mu.Unlock()
 			return r, f.ver, nil
-		case err == nil && r != nil && (r.Released(l.owner, l.token) || l.releasedLongAgo(ctx, r)):
+		case err == nil && r != nil && r.Released(l.owner, l.token):
 			return nil, "", errAlreadyFree
 		case err == nil:
-			return nil, "", lostTo(r)
+			return nil, "", l.fate(ctx, r)
 		case store.KindOf(err) != store.ErrUnavailable || ctx.Err() != nil:
 			return nil, "", err
 		}
@@ -184,22 +184,23 @@ func (l *Lease) pauseRelease(ctx context.Context, failures int) bool {
 	return clock.Sleep(l.c.clk, l.c.pace(l.timing).Jitter(d), ctx.Done())
 }
 
-// releasedLongAgo looks for this handle's release in the archives, where the
-// record tells nothing of it any more.
-func (l *Lease) releasedLongAgo(ctx context.Context, r *lease.Record) bool {
-	if r.Token <= l.token || len(r.Recent) > 0 && r.Recent[0].Token <= l.token {
-		return false
+// fate says what became of this handle's lease, which r no longer is: released by
+// an earlier try, or lost. Where the record tells nothing of it any more the
+// archives do; while they cannot be read nothing is said.
+func (l *Lease) fate(ctx context.Context, r *lease.Record) error {
+	if r == nil {
+		return lostTo(r)
 	}
-	h, err := l.c.History(ctx, l.name)
-	if err != nil {
-		return false
+	ended, err := l.c.endedAs(ctx, l.name, r, l.token, func(t lease.Tenure) bool {
+		return t.Owner.Incarnation == l.owner.Incarnation && t.How == lease.HowReleased
+	})
+	switch {
+	case err != nil:
+		return err
+	case ended:
+		return errAlreadyFree
 	}
-	for _, t := range h.Tenures {
-		if t.Token == l.token {
-			return t.Owner == l.owner.Incarnation && t.How == lease.HowReleased
-		}
-	}
-	return false
+	return lostTo(r)
 }
 
 // shutdown ends the lease because the client closes.

@@ -28,7 +28,11 @@ func TestReplay(t *testing.T) {
 			})
 		}
 	})
-	if n := differ.Load(); n > 1+worlds/50 {
+	tolerated := 1 + worlds/50
+	if raceDetector { // it shuffles the scheduler, so only most worlds repeat
+		tolerated = worlds / 2
+	}
+	if n := differ.Load(); n > tolerated {
 		t.Errorf("%d of %d worlds were not the same when played again", n, worlds)
 	}
 }
