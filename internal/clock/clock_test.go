@@ -40,10 +40,10 @@ func (s *System) running() bool {
 
 func polled() *System {
 	s := NewSystem()
-	s.boot.alarm = newPollAlarm(s.Boot)
-	s.boot.entries = map[*entry]struct{}{}
-	go s.boot.run(s.boot.alarm)
-	s.boot.alarm.set(s.Boot() + time.Hour)
+	a := newPollAlarm(s.Boot)
+	a.set(s.Boot() + time.Hour)
+	s.boot.alarm = a
+	go s.boot.run(a)
 	return s
 }
 
