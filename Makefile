@@ -5,7 +5,7 @@ STATICCHECK := $(BIN)/staticcheck-0.8.2
 GOFLAGS  ?=
 SEEDS    ?= 1000
 
-.PHONY: help build test check race lint cross sim bench demo fuzz clean
+.PHONY: help build servers test check race lint cross sim bench demo fuzz clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -13,12 +13,15 @@ help: ## list the targets
 build: ## build the command into bin/tenure
 	cd cmd/tenure && go build -trimpath -o $(CURDIR)/bin/tenure .
 
-test: ## run every test of every module (needs only Go, git and make)
+servers: ## fetch the servers that tests talk to into .cache, as far as this machine lets us
+	@scripts/servers.sh
+
+test: servers ## run every test of every module (needs only Go, git and make; more servers, more is tested)
 	@for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -count=1 ./...) || exit 1; done
 
 check: lint cross race ## linters, other platforms, tests under the race detector (needs a C compiler)
 
-race:
+race: servers
 	@for m in $(MODULES); do echo "== $$m (race)"; (cd $$m && go test -race -count=1 ./...) || exit 1; done
 
 lint: $(STATICCHECK)

@@ -1,0 +1,2 @@
+// Package azurestore is filled in soon.
+package azurestore

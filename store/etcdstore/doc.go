@@ -1,0 +1,2 @@
+// Package etcdstore is filled in soon.
+package etcdstore

@@ -1,0 +1,2 @@
+// Package gcsstore is filled in soon.
+package gcsstore

@@ -1,0 +1,2 @@
+// Package natsstore is filled in soon.
+package natsstore

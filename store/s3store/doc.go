@@ -1,0 +1,2 @@
+// Package s3store is filled in soon.
+package s3store
