@@ -151,6 +151,8 @@ func (a *acquirer) run(ctx context.Context) (*Lease, error) {
 			return nil, fmt.Errorf("lease %q: %w (%w)", a.name, context.Cause(ctx), err)
 		case !a.retryable(err):
 			return nil, err
+		case lostRace(err) && a.queueUp(ctx):
+			a.failures = 0 // the line orders what the race would leave to luck
 		default:
 			a.failures++
 			level, pause := slog.LevelWarn, a.req.timing.Renew*time.Duration(min(a.failures, 8))/4

@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -41,8 +42,27 @@ func (c *Client) readSpace(ctx context.Context) (*lease.Namespace, store.Version
 	if err != nil {
 		return nil, "", err
 	}
-	n, err := lease.DecodeNamespace(c.spaceKey(), c.namespace, o.Body)
+	n, err := c.decodeSpace(o.Body)
 	return n, o.Version, err
+}
+
+// decodeSpace decodes the namespace's record. Every acquire may read it and it
+// hardly ever changes, so equal bytes are decoded once.
+func (c *Client) decodeSpace(body []byte) (*lease.Namespace, error) {
+	c.mu.Lock()
+	known, same := c.spaceRead, bytes.Equal(body, c.spaceBody)
+	c.mu.Unlock()
+	if same {
+		return &known, nil
+	}
+	n, err := lease.DecodeNamespace(c.spaceKey(), c.namespace, body)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	c.spaceRead, c.spaceBody = *n, body
+	c.mu.Unlock()
+	return n, nil
 }
 
 // openNamespace reads the settings, or makes them where the namespace is

@@ -36,12 +36,15 @@ type Client struct {
 	witnessing chan struct{} // held (capacity 1) by who takes the witness
 	witness    store.Witness
 
-	mu      sync.Mutex
-	lines   map[string]*line
-	leases  map[*Lease]struct{}
-	space   *lease.Namespace
-	closed  bool
-	settled bool // Close waits for what runs in the background; nothing new begins
+	mu     sync.Mutex
+	lines  map[string]*line
+	leases map[*Lease]struct{}
+	space  *lease.Namespace
+	// The namespace's record as last read: its bytes and what they say.
+	spaceBody []byte
+	spaceRead lease.Namespace
+	closed    bool
+	settled   bool // Close waits for what runs in the background; nothing new begins
 }
 
 // Open opens the store named by rawURL and a client on it: mem:, file:/path, or

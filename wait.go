@@ -45,6 +45,13 @@ func (a *acquirer) myTurn(ctx context.Context, f found) (bool, error) {
 	return false, err
 }
 
+// queueUp puts one who lost a race into the store's line, if there is one and it
+// is not in it: whoever paused instead would meet the winner's next round.
+func (a *acquirer) queueUp(ctx context.Context) bool {
+	q, can := store.AsQueuer(a.c.st)
+	return can && a.wait && a.ticket == nil && !a.first && a.join(ctx, q)
+}
+
 // patience is how long those before us in line may leave a free lease unused
 // before we try for it: they may be stopped.
 func (a *acquirer) patience() time.Duration {

@@ -233,3 +233,31 @@ func TestStoreClock(t *testing.T) {
 		})
 	})
 }
+
+// Processes that take and free one lease as often as they can get it equally
+// often, from the first round on: whoever loses a race stands in line, while a
+// pause would leave the lease to the winner.
+//
+// SPEC LS9
+func TestLoopsShareFairly(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const processes, window = 8, 2 * time.Second
+		var grants [processes]int
+		var wg sync.WaitGroup
+		until := time.Now().Add(window)
+		for i := range processes {
+			p := w.join()
+			p.link.tune(func(l *link) { l.delay = time.Millisecond + time.Duration(i)*50*time.Microsecond })
+			wg.Go(func() {
+				for time.Now().Before(until) {
+					w.release(w.acquire(p, "job"))
+					grants[i]++
+				}
+			})
+		}
+		wg.Wait()
+		if least, most := slices.Min(grants[:]), slices.Max(grants[:]); least*10 < most*9 || most < 20 {
+			t.Fatalf("in %v they got the lease %v times", window, grants)
+		}
+	})
+}

@@ -32,8 +32,50 @@ func (s *System) Boot() time.Duration { return bootNow() }
 // AfterFunc is time.AfterFunc.
 func (s *System) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
+// lazily is how long a far instant waits on the ordinary clock before the boot
+// clock is asked to tell of it: most leases and limits end before, and arming
+// the boot clock takes system calls. A suspend meanwhile costs that much running
+// time after the resume, within what AfterBoot promises.
+const lazily = 5 * time.Millisecond
+
 // AfterBoot waits on the boot clock.
-func (s *System) AfterBoot(at time.Duration, f func()) Timer { return s.boot.add(at, f) }
+func (s *System) AfterBoot(at time.Duration, f func()) Timer {
+	if at-s.Boot() < 10*lazily {
+		return s.boot.add(at, f)
+	}
+	l := &lazyTimer{}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.now = time.AfterFunc(lazily, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.now != nil {
+			l.now = s.boot.add(at, f)
+		}
+	})
+	return l
+}
+
+// lazyTimer is first a timer of the ordinary clock, then one of the boot clock;
+// nil once it was stopped.
+type lazyTimer struct {
+	mu  sync.Mutex
+	now Timer
+}
+
+// Stop stops whichever it is. Before the boot clock was asked, f has not begun,
+// so that it is prevented even where the ordinary timer fires at this moment.
+func (l *lazyTimer) Stop() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.now == nil {
+		return false
+	}
+	_, far := l.now.(*time.Timer)
+	stopped := l.now.Stop() || far
+	l.now = nil
+	return stopped
+}
 
 // alarm wakes the scheduler at an instant of the boot clock. Its two forms are
 // a timerfd, which the kernel fires on resume from suspend, and a poll.

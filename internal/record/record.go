@@ -59,39 +59,60 @@ func marshal(v any) ([]byte, error) {
 // Decode reads body into v. A newer level is ErrNewer; anything that is not the
 // canonical encoding of a valid value is ErrCorrupt. Both name key.
 func Decode(key string, body []byte, v Value) error {
+	err := strict(body, v)
+	if err == nil {
+		return nil
+	}
+	// Why it failed matters more than that it did: a newer program's record is
+	// no damage.
 	var head struct {
 		V json.Number `json:"v"`
 	}
-	if err := json.Unmarshal(body, &head); err != nil {
+	if json.Unmarshal(body, &head) != nil {
 		return corrupt(key, err)
 	}
-	level, err := head.V.Int64()
-	if err != nil || level < 1 || level > MaxNumber {
+	level, notInt := head.V.Int64()
+	if notInt != nil || level < 1 || level > MaxNumber {
 		return corrupt(key, fmt.Errorf("format level %q is not a positive number", head.V))
 	}
 	if level > Level {
 		return store.Errorf(store.ErrNewer, "", "decode", key,
 			"the record has format level %d, this program knows %d: use a newer tenure", level, Level)
 	}
+	return corrupt(key, err)
+}
+
+// strict decodes what is the canonical encoding of a valid value of this level.
+func strict(body []byte, v Value) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
-		return corrupt(key, err)
+		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return corrupt(key, errors.New("bytes follow the record"))
+		return errors.New("bytes follow the record")
 	}
 	if err := v.Valid(); err != nil {
-		return corrupt(key, err)
+		return err
 	}
 	again, err := marshal(v)
 	if err != nil {
-		return corrupt(key, err)
+		return err
 	}
 	if !bytes.Equal(again, body) {
-		return corrupt(key, errors.New("it is not the canonical encoding of its value"))
+		return errors.New("it is not the canonical encoding of its value")
 	}
 	return nil
+}
+
+// Size is the number of bytes of v's encoding; 0 if it has none, which Encode
+// then reports.
+func Size(v any) int {
+	body, err := marshal(v)
+	if err != nil {
+		return 0
+	}
+	return len(body)
 }
 
 func corrupt(key string, cause error) error {

@@ -155,19 +155,11 @@ func clip(t []Tenure) []Tenure { return append([]Tenure(nil), t...) }
 // size of a record, the oldest go and are counted. History never blocks an
 // acquire (LS13).
 func (r *Record) fit() *Record {
-	for len(r.Recent) > RecentMost || len(r.Recent) > 0 && r.size() > MaxBody {
+	for len(r.Recent) > RecentMost || len(r.Recent) > 0 && record.Size(r) > MaxBody {
 		r.Recent = r.Recent[1:]
 		r.Dropped++
 	}
 	return r
-}
-
-func (r *Record) size() int {
-	body, err := record.Encode(r, 1<<30)
-	if err != nil {
-		return 0 // Encode will say so again where it can be reported
-	}
-	return len(body)
 }
 
 // Wait says how long a candidate must see this very record before it may take

@@ -5,7 +5,6 @@ package lease
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 	"unicode/utf8"
 
@@ -175,7 +174,23 @@ func decode(key string, body []byte) (*Record, error) {
 // Encode returns the record's canonical bytes.
 func (r *Record) Encode() ([]byte, error) { return record.Encode(r, MaxBody) }
 
-var idForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+// isID reports whether s is a UUID in lower case.
+func isID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return false
+			}
+		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
+			return false
+		}
+	}
+	return true
+}
 
 // Valid checks the invariants.
 func (r *Record) Valid() error {
@@ -193,7 +208,7 @@ func (r *Record) validHead() error {
 		return fmt.Errorf("format level %d", r.V)
 	case r.Kind != Self && r.Kind != Session:
 		return fmt.Errorf("unknown kind %q", r.Kind)
-	case !idForm.MatchString(r.WriterAttempt):
+	case !isID(r.WriterAttempt):
 		return fmt.Errorf("writer attempt %q is not an id", r.WriterAttempt)
 	}
 	if err := store.CheckName("resource", r.Resource); err != nil {
@@ -225,7 +240,7 @@ func (r *Record) validOwned() error {
 	switch {
 	case r.Token < 1:
 		return errors.New("an owned record has token 0")
-	case !idForm.MatchString(r.HolderAttempt):
+	case !isID(r.HolderAttempt):
 		return fmt.Errorf("holder attempt %q is not an id", r.HolderAttempt)
 	case r.Ended != nil:
 		return errors.New("an owned record says that it ended")
@@ -240,7 +255,7 @@ func (r *Record) validOwned() error {
 
 func (o Owner) valid(k Kind) error {
 	switch {
-	case !idForm.MatchString(o.Incarnation):
+	case !isID(o.Incarnation):
 		return fmt.Errorf("incarnation %q is not an id", o.Incarnation)
 	case o.Term > record.MaxNumber:
 		return fmt.Errorf("term %d is out of bounds", o.Term)
@@ -308,7 +323,7 @@ func (t Tenure) Valid() error {
 	switch {
 	case t.Token < 1 || t.Token > record.MaxNumber:
 		return fmt.Errorf("a past token %d is out of bounds", t.Token)
-	case !idForm.MatchString(t.Owner.Incarnation) || t.Owner.Term > record.MaxNumber || len(t.Owner.Node) > store.MaxName:
+	case !isID(t.Owner.Incarnation) || t.Owner.Term > record.MaxNumber || len(t.Owner.Node) > store.MaxName:
 		return errors.New("a past owner is not complete")
 	case !knownHow(t.How):
 		return fmt.Errorf("a past tenure ended by %q", t.How)
