@@ -21,6 +21,8 @@ type orders struct {
 	Who   string `json:"who"`
 	Store string `json:"store"`
 	File  string `json:"file"`
+
+	TTL time.Duration `json:"ttl"`
 }
 
 // Contend is the whole life of a contender: wait, hold and write, until told to
@@ -56,7 +58,7 @@ func (c *contender) report(what string, token uint64, text string) {
 }
 
 func (c *contender) run(ctx context.Context) error {
-	client, err := tenure.Open(ctx, c.o.Store, tenure.WithTTL(ttl), tenure.WithLabel("demo/"+c.o.Who),
+	client, err := tenure.Open(ctx, c.o.Store, tenure.WithTTL(c.o.TTL), tenure.WithLabel("demo/"+c.o.Who),
 		tenure.WithDrivers(stores.All()...), tenure.WithoutProbe())
 	if err != nil {
 		return err

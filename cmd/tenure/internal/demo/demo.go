@@ -21,6 +21,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/store/stores"
 )
 
 // Env, when set, makes the binary a contender; its value is the JSON of a
@@ -39,10 +42,22 @@ type Config struct {
 	Exe string
 }
 
-const (
-	ttl     = 2 * time.Second
-	leaseID = "demo"
-)
+const leaseID = "demo"
+
+// ttlOn is the TTL that the contenders use on a store: short, so that nobody
+// waits long, and as long as it must be where one key takes few writes (ST14).
+func ttlOn(ctx context.Context, url string) (time.Duration, error) {
+	st, _, err := tenure.OpenStore(ctx, url, tenure.WithDrivers(stores.All()...))
+	if err != nil {
+		return 0, err
+	}
+	rate := st.Info().WritesPerSecond
+	ttl := 2 * time.Second
+	if rate > 0 {
+		ttl = max(ttl, time.Duration(10/rate*float64(time.Second)))
+	}
+	return ttl, st.Close()
+}
 
 // event is one thing that a contender, or the director, reports.
 type event struct {
@@ -69,8 +84,6 @@ const (
 
 // Run plays the demo. It returns an error if anything did not go as promised.
 func Run(ctx context.Context, cfg Config) error {
-	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
-	defer cancel()
 	dir, err := os.MkdirTemp("", "tenure-demo-")
 	if err != nil {
 		return err
@@ -79,7 +92,13 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.StoreURL == "" {
 		cfg.StoreURL = "file://" + filepath.ToSlash(filepath.Join(dir, "store"))
 	}
-	d := &director{cfg: cfg, guarded: filepath.Join(dir, "ledger.txt"), start: time.Now(), news: make(chan event, 256), actors: map[string]*actor{}}
+	ttl, err := ttlOn(ctx, cfg.StoreURL)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second+5*ttl)
+	defer cancel()
+	d := &director{cfg: cfg, ttl: ttl, guarded: filepath.Join(dir, "ledger.txt"), start: time.Now(), news: make(chan event, 256), actors: map[string]*actor{}}
 	defer d.stopAll()
 	fmt.Fprintf(cfg.Out, "Three processes want the lease %q (TTL %v); whoever holds it writes to a guarded file.\n\n", leaseID, ttl)
 	err = d.play(ctx)
@@ -103,6 +122,7 @@ func Run(ctx context.Context, cfg Config) error {
 // Its methods are for one goroutine; news arrives from the contenders' readers.
 type director struct {
 	cfg     Config
+	ttl     time.Duration
 	guarded string
 	start   time.Time
 	events  []event
@@ -232,7 +252,7 @@ func round(d time.Duration) time.Duration {
 
 // launch starts a contender.
 func (d *director) launch(who string) error {
-	orders, err := json.Marshal(orders{Who: who, Store: d.cfg.StoreURL, File: d.guarded})
+	orders, err := json.Marshal(orders{Who: who, Store: d.cfg.StoreURL, File: d.guarded, TTL: d.ttl})
 	if err != nil {
 		return err
 	}
