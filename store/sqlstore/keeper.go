@@ -44,6 +44,8 @@ type keeper struct {
 	db    *sql.DB
 	c     *conn
 	place *place
+	bell  *bell // tells of writes of other processes
+	pace  pace
 
 	lines   map[string][]*ticket // by key, in line order
 	joining []*ticket
@@ -68,6 +70,8 @@ type sign struct {
 
 // loop runs until the store is closed.
 func (k *keeper) loop() {
+	k.bell, k.pace = k.l.s.newBell(), pace{usual: lineEvery}
+	defer k.bell.close()
 	for k.l.s.stop.Err() == nil {
 		questions := k.takeWishes()
 		err := k.open()
@@ -100,17 +104,20 @@ func (k *keeper) takeWishes() []*question {
 // sleep waits for the next round: for a wish if there are no tickets.
 func (k *keeper) sleep(busy bool) {
 	var next <-chan time.Time
+	var rings <-chan struct{}
 	if len(k.lines)+len(k.joining)+len(k.leaving)+len(k.lost) > 0 {
-		d := lineEvery
+		d := k.pace.next()
 		if busy {
 			d = busyMost
 		}
 		t := time.NewTimer(jitter(d))
 		defer t.Stop()
-		next = t.C
+		next, rings = t.C, k.bell.heard()
 	}
 	select {
 	case <-next:
+	case <-rings:
+		k.pace.hurry()
 	case <-k.l.nudge:
 	case <-k.l.s.stop.Done():
 	}
@@ -163,6 +170,7 @@ func (k *keeper) prepare(c *conn) error {
 	}
 	place, err := look(k.l.path)
 	k.place = place
+	k.bell.hang(k.l.path + "-wal")
 	return err
 }
 
@@ -188,6 +196,7 @@ func (k *keeper) round() error {
 		return err
 	}
 	k.version, k.judged = version, now
+	k.bell.hang(k.l.path + "-wal") // which may be a new file
 	return nil
 }
 

@@ -62,7 +62,7 @@ func TestSilentMemberIsPassedOver(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(dir, "leases.db")
-		s := open(t, path)
+		s := deaf(t, path)
 		enqueue(t, s, "suite/lease/other").Leave() // makes the database of the lines
 		ghost(t, path, key, nowMillis())
 		ticket := enqueue(t, s, key)
@@ -88,7 +88,7 @@ func TestLivingMemberIsWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(dir, "leases.db")
-		head, s := open(t, path), open(t, path)
+		head, s := deaf(t, path), deaf(t, path)
 		first := enqueue(t, head, key)
 		ticket := enqueue(t, s, key)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -111,7 +111,7 @@ func TestLostPlaceIsTakenAnew(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(dir, "leases.db")
-		s, other := open(t, path), open(t, path)
+		s, other := deaf(t, path), deaf(t, path)
 		first := enqueue(t, s, key)
 		if err := first.Wait(t.Context(), 0); err != nil {
 			t.Fatal(err)
@@ -238,4 +238,11 @@ func TestLinesThrownAway(t *testing.T) {
 	if err := ticket.Wait(t.Context(), 0); err != nil {
 		t.Errorf("Wait: %v", err)
 	}
+}
+
+// deaf opens a store that learns of other processes' writes by polling alone.
+func deaf(t testing.TB, path string) *SQLite {
+	s := open(t, path)
+	s.newBell = func() *bell { return nil }
+	return s
 }

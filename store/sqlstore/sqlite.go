@@ -52,6 +52,9 @@ type SQLite struct {
 
 	// commit runs the commit of a batch. Tests put faults here.
 	commit func(do func() error) error
+	// newBell makes what tells of other processes' writes. Tests in virtual time
+	// do without, for a goroutine that listens to the kernel stops its clock.
+	newBell func() *bell
 }
 
 var (
@@ -136,6 +139,7 @@ func OpenSQLite(ctx context.Context, path string, opts ...Option) (*SQLite, erro
 		calls:    make(chan *write),
 		readConn: make(chan *conn, readers),
 		commit:   func(do func() error) error { return do() },
+		newBell:  newBell,
 	}
 	s.stop, s.stopNow = context.WithCancel(context.Background())
 	if s.db, err = newPool(real, syncFull, false); err != nil {

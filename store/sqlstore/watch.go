@@ -12,9 +12,9 @@ import (
 
 const (
 	// lookEvery is about how often a process with watches asks whether the
-	// database changed. One look costs about 5 µs, whatever the number of
-	// watches, so this is a thousandth of a processor and makes a hand-over
-	// between processes take 2 to 3 ms.
+	// database changed where no bell tells of writes. One look costs about 5 µs,
+	// whatever the number of watches, so this is a thousandth of a processor and
+	// makes a hand-over between processes take 2 to 3 ms.
 	lookEvery = 5 * time.Millisecond
 
 	// placeEvery is how often the poller makes sure that it polls the right file.
@@ -36,9 +36,12 @@ type changes struct {
 	watches map[string][]*watch // by key; the poller runs while there are any
 	polling bool
 
-	// The poller's own: nil until it first ran, and when it last made sure.
+	// The poller's own: nil until it first ran, when it last made sure, what tells
+	// it of writes while it runs, and how often it looks.
 	c      *conn
 	placed time.Time
+	bell   *bell
+	pace   pace
 }
 
 // watch is one call of Watch. It ends with err.
@@ -145,14 +148,16 @@ func (w *watch) end(err error) {
 func (h *changes) poll() {
 	last := int64(-1) // so that the first look sweeps
 	var err error
+	h.bell, h.placed, h.pace = h.s.newBell(), time.Time{}, pace{usual: lookEvery}
+	defer h.bell.close()
 	for h.goOn(err) {
 		start, swept := time.Now(), false
 		if last, swept, err = h.look(last); isBusy(err) {
 			err = nil
 		}
-		rest := lookEvery
+		rest := h.pace.next()
 		if swept {
-			rest = max(rest, sweepShare*time.Since(start))
+			rest = max(lookEvery, sweepShare*time.Since(start))
 		}
 		h.sleep(rest)
 	}
@@ -177,6 +182,7 @@ func (h *changes) look(last int64) (now int64, swept bool, err error) {
 		return last, false, err
 	}
 	h.placed = time.Now()
+	h.bell.hang(h.s.path + "-wal")
 	if now == last {
 		return last, false, nil
 	}
@@ -212,17 +218,19 @@ func (h *changes) goOn(err error) bool {
 	return false
 }
 
-// sleep waits for the next look. A commit of this process cuts it short, unless
-// it is as long as it is because sweeps are dear.
+// sleep waits for the next look. A commit of this process cuts it short, and a
+// write of another one, unless it is as long as it is because sweeps are dear.
 func (h *changes) sleep(d time.Duration) {
 	t := time.NewTimer(jitter(d))
 	defer t.Stop()
-	nudge := h.nudge
+	nudge, rings := h.nudge, h.bell.heard()
 	if d > lookEvery {
-		nudge = nil
+		nudge, rings = nil, nil
 	}
 	select {
 	case <-t.C:
+	case <-rings:
+		h.pace.hurry()
 	case <-nudge:
 	case <-h.s.stop.Done():
 	}
