@@ -81,6 +81,7 @@ func TestJSONShapesAreDocumented(t *testing.T) {
 	for name, v := range map[string]any{
 		"status": statusJSON{Ended: &endedJSON{}, Observed: &observedJSON{}}, "history": tenureJSON{}, "watch": changeJSON{},
 		"run --status-file": runStatus{}, "check": checkJSON{}, "store show": spaceJSON{}, "store prune": prunedJSON{}, "doctor": doctorJSON{Checks: []finding{{}}}, "version": versionJSON{},
+		"bench store": benchJSON{Steps: []benchStep{{Calls: map[string]float64{"create": 1}}}, Cost: costJSON{Price: &priceJSON{}}},
 	} {
 		_, rest, found := strings.Cut(doc, "\n#### JSON of `"+name+"`")
 		_, rest, fenced := strings.Cut(rest, "\n```json\n")
@@ -112,7 +113,7 @@ func fields(t *testing.T, text []byte) []string {
 		t.Fatalf("not JSON: %s", text)
 	}
 	var names []string
-	for _, m := range regexp.MustCompile(`"([a-z_]+)":`).FindAllSubmatch(text, -1) {
+	for _, m := range regexp.MustCompile(`"([a-z0-9_]+)":`).FindAllSubmatch(text, -1) {
 		names = append(names, string(m[1]))
 	}
 	return names

@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/cmd/tenure/internal/bench"
+	"github.com/tenure-project/tenure/cmd/tenure/internal/prices"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/store"
 )
@@ -24,10 +29,11 @@ func (a *app) storeFindings(ctx context.Context, t target, o store.ProbeOptions)
 	}
 	found := []finding{storeFinding(st.Info())}
 	found = append(found, placeFindings(t.url, st.Info().Scheme)...)
-	report, err := store.Probe(ctx, st, o)
-	found = append(found, probeFindings(report, err)...)
+	var times callTimes
+	report, err := store.Probe(ctx, bench.NewTap(st, "", times.seen), o)
+	found = append(found, probeFindings(report, err, times.finding())...)
 	if report.Sound {
-		found = append(found, a.namespaceFinding(ctx, st, t, report))
+		found = append(found, costFinding(st.Info()), a.namespaceFinding(ctx, st, t, report))
 	}
 	if err := st.Close(); err != nil {
 		found = append(found, failure("close", err))
@@ -90,7 +96,7 @@ func localPath(rawURL, scheme string) string {
 }
 
 // probeFindings turns the probe's report into lines.
-func probeFindings(r store.Report, err error) []finding {
+func probeFindings(r store.Report, err error, latency finding) []finding {
 	if !r.Sound {
 		check := "probe"
 		if errors.Is(err, store.ErrDenied) {
@@ -98,7 +104,7 @@ func probeFindings(r store.Report, err error) []finding {
 		}
 		return []finding{failure(check, err)}
 	}
-	found := []finding{good("probe", "the store keeps what leases need (%s)", age(r.Took)), latencyFinding(r)}
+	found := []finding{good("probe", "the store keeps what leases need (%s)", age(r.Took)), latency}
 	if r.RefusedCreates+r.RefusedReplaces >= 500 {
 		found = append(found, good("odds", "%s", r.Odds()))
 	}
@@ -116,23 +122,78 @@ func probeFindings(r store.Report, err error) []finding {
 	return found
 }
 
-// latencyFinding compares how long calls took with how long one may take.
-func latencyFinding(r store.Report) finding {
+// callTimes collects how long the calls of a probe took. It is safe for
+// concurrent use.
+type callTimes struct {
+	mu      sync.Mutex
+	byOp    map[string]bench.Times // of calls that succeeded: a refusal may cost less
+	longest time.Duration          // of all calls
+}
+
+func (t *callTimes) seen(_ context.Context, c bench.Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byOp == nil {
+		t.byOp = map[string]bench.Times{}
+	}
+	if c.Err == nil {
+		t.byOp[c.Op] = append(t.byOp[c.Op], c.Took)
+	}
+	t.longest = max(t.longest, c.Took)
+}
+
+func (t *callTimes) finding() finding {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, all := range t.byOp {
+		slices.Sort(all)
+	}
+	return latencyFinding(t.byOp, t.longest)
+}
+
+// enoughForP99 is how many calls a 99th percentile needs to say more than the
+// longest does.
+const enoughForP99 = 100
+
+// latencyFinding says how long calls took, and compares the longest with how long
+// one may take.
+func latencyFinding(times map[string]bench.Times, longest time.Duration) finding {
 	const check = "latency"
 	t := lease.Timing{}.Defaults()
 	var parts []string
-	var worst time.Duration
-	for _, l := range r.Latencies {
-		parts = append(parts, fmt.Sprintf("%s %v/%v", l.Op, round(l.P50), round(l.Max)))
-		worst = max(worst, l.Max)
+	for _, op := range slices.Sorted(maps.Keys(times)) {
+		all := times[op]
+		text := fmt.Sprintf("%s %v/%v", op, round(all.Percentile(50)), round(all.Max()))
+		if len(all) >= enoughForP99 {
+			text += fmt.Sprintf(" (p99 %v)", round(all.Percentile(99)))
+		}
+		parts = append(parts, text)
 	}
 	detail := "median/longest: " + strings.Join(parts, ", ")
-	if worst > t.Attempt {
-		least := (worst*15/2 + time.Second).Truncate(time.Second)
+	if longest > t.Attempt {
+		least := (longest*15/2 + time.Second).Truncate(time.Second)
 		return warning(check, fmt.Sprintf("give leases a TTL of at least %v, or a faster store", least),
-			"%s; one call may take %v under the default TTL of %v", detail, t.Attempt, t.TTL)
+			"%s; one call took %v, and may take %v under the default TTL of %v", detail, round(longest), t.Attempt, t.TTL)
 	}
 	return good(check, "%s", detail)
+}
+
+// costFinding says what a lease takes in a month at the default TTL, or at the
+// shortest that the store takes if that is longer. A renewal is one conditional
+// write; `tenure bench store` counts.
+func costFinding(i store.Info) finding {
+	c := costOf(i, max(lease.Timing{}.Defaults().TTL, prices.LowestTTL(i)), nil)
+	detail := fmt.Sprintf("a lease held for 30 days at a TTL of %v sends %s requests (%.2f a second): ", c.ttl, grouped(c.month.Total()), c.month.Total()/prices.Month.Seconds())
+	if c.priced {
+		detail += fmt.Sprintf("%s, and less than $1 from a TTL of %v on", dollars(c.list.Dollars(c.month)), c.underDollar)
+	} else {
+		detail += c.money()
+	}
+	detail += "; a waiter: " + c.waiting()
+	if c.priced {
+		detail += "; " + strings.Join(c.price(), " ")
+	}
+	return good("cost", "%s", detail)
 }
 
 // round keeps about three digits.

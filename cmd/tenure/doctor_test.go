@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tenure-project/tenure/cmd/tenure/internal/bench"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -69,13 +70,48 @@ var errNoStatfs = errors.New("not here")
 // SPEC DL5
 func TestLatencyFinding(t *testing.T) {
 	t.Parallel()
-	r := store.Report{Latencies: []store.Latency{{Op: "get", Calls: 3, P50: 1500 * time.Microsecond, Max: 2 * time.Millisecond}}}
-	if f := latencyFinding(r); f.Result != resultOK || f.Detail != "median/longest: get 1.5ms/2ms" {
+	ms := time.Millisecond
+	times := map[string]bench.Times{"get": {ms, 1500 * time.Microsecond, 2 * ms}}
+	if f := latencyFinding(times, 100*ms); f.Result != resultOK || f.Detail != "median/longest: get 1.5ms/2ms" {
 		t.Errorf("%+v", f)
 	}
-	r.Latencies = append(r.Latencies, store.Latency{Op: "replace", Calls: 3, P50: time.Second, Max: 3 * time.Second})
-	if f := latencyFinding(r); f.Result != resultWarn || !strings.Contains(f.Todo, "a TTL of at least 23s") {
+	for i := range 100 {
+		times["create"] = append(times["create"], time.Duration(i+1)*ms)
+	}
+	if f := latencyFinding(times, 100*ms); f.Result != resultOK || f.Detail != "median/longest: create 50ms/100ms (p99 99ms), get 1.5ms/2ms" {
 		t.Errorf("%+v", f)
+	}
+	times["replace"] = bench.Times{time.Second, time.Second, 3 * time.Second}
+	if f := latencyFinding(times, 3*time.Second); f.Result != resultWarn || !strings.Contains(f.Todo, "a TTL of at least 23s") {
+		t.Errorf("%+v", f)
+	}
+	var seen callTimes
+	for _, c := range []bench.Call{{Op: "get", Took: 3 * ms}, {Op: "get", Took: ms}, {Op: "create", Took: 2 * ms, Err: store.ErrExists}, {Op: "create", Took: 3 * time.Second, Err: store.ErrUnknown}} {
+		seen.seen(t.Context(), c)
+	}
+	if f := seen.finding(); f.Result != resultWarn || !strings.Contains(f.Detail, "median/longest: get 1ms/3ms; one call took 3s") {
+		t.Errorf("%+v", f)
+	}
+}
+
+// The doctor says what a lease costs, where it is known.
+func TestCostFinding(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		info store.Info
+		want []string
+	}{
+		{store.Info{Scheme: "s3", Identity: "s3://b"}, []string{"TTL of 15s sends 921,600 requests (0.36 a second): $4.61,", "from a TTL of 1m10s on", "polls each 1s: 2,592,000 reads, $1.04 a month", "$5.00 per million writes", "us-east-1", "yours may differ"}},
+		{store.Info{Scheme: "gs", Identity: "gs://b", WritesPerSecond: 0.5}, []string{"TTL of 20s sends 691,200 requests", "$3.46,"}},
+		{store.Info{Scheme: "s3", Identity: "s3://b?endpoint=http://127.0.0.1:9"}, []string{"the price of requests is not known for this place; a waiter: polls each 1s: 2,592,000 reads"}},
+		{store.Info{Scheme: "file", Identity: "file:/x", Can: store.CanWatch}, []string{"(0.36 a second): no request price; a waiter: the store wakes it"}},
+	} {
+		f := costFinding(c.info)
+		for _, want := range c.want {
+			if f.Result != resultOK || f.Check != "cost" || !strings.Contains(f.Detail, want) {
+				t.Errorf("%s: %q is not in %+v", c.info.Identity, want, f)
+			}
+		}
 	}
 }
 

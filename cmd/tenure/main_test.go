@@ -133,6 +133,9 @@ var volatile = []struct {
 	{regexp.MustCompile(`"(for_ms|silent_ms)":\d+`), `"$1":N`},
 	{regexp.MustCompile(`"renewal":[1-9]\d*`), `"renewal":N`},
 	{regexp.MustCompile(`"(version|go|os|arch)":"[^"]+"`), `"$1":"TEXT"`},
+	{regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms)|\b\d+\.\d\ds`), "TOOK"},
+	{regexp.MustCompile(`"(took|p50|p90|p99|max)_ms":[0-9.]+`), `"${1}_ms":N`},
+	{regexp.MustCompile(`(bench-|mem:)[a-z0-9]{10,}`), "${1}RANDOM"},
 	{regexp.MustCompile(`  +`), "  "}, // columns as wide as what stood in them
 }
 

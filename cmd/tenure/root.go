@@ -71,7 +71,7 @@ func addCommands(root *cobra.Command, a *app) {
 	}
 	add(groupLook, newStatusCmd(a), newLsCmd(a), newWatchCmd(a), newHistoryCmd(a), newCheckCmd(a))
 	add(groupAct, newRunCmd(a), newReleaseCmd(a), newStealCmd(a), newJumpCmd(a), newGuardCmd(a))
-	add(groupStore, newStoreCmd(a), newDoctorCmd(a), newDemoCmd(a), newVersionCmd(a))
+	add(groupStore, newStoreCmd(a), newDoctorCmd(a), newBenchCmd(a), newDemoCmd(a), newVersionCmd(a))
 }
 
 const (
