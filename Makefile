@@ -21,8 +21,9 @@ test: servers ## run every test of every module (needs only Go, git and make; mo
 
 check: lint cross race ## linters, other platforms, tests under the race detector (needs a C compiler)
 
+# chaos starts the command as it is shipped, so the detector would see nothing.
 race: servers
-	@for m in $(MODULES); do echo "== $$m (race)"; (cd $$m && go test -race -count=1 ./...) || exit 1; done
+	@for m in $(filter-out ./chaos,$(MODULES)); do echo "== $$m (race)"; (cd $$m && go test -race -count=1 ./...) || exit 1; done
 
 lint: $(STATICCHECK)
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }

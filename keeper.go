@@ -31,8 +31,8 @@ func (l *Lease) startKeeper() {
 func (l *Lease) endContext() {
 	cause := l.work.Cause()
 	if errors.Is(cause, deadline.ErrExpired) {
-		cause = fmt.Errorf("lease %q (token %d): %w", l.name, l.token, ErrExpired)
-		l.c.log.Error("lease: not renewed in time, the work must stop", "lease", l.name, "token", l.token)
+		cause = l.expired()
+		l.c.log.Error("lease: not renewed in time, the work must stop", "lease", l.name, "token", l.token, "error", cause)
 		l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventLost, Err: cause})
 	}
 	l.cancel(cause)
@@ -42,6 +42,17 @@ func (l *Lease) endContext() {
 	<-l.kept
 	t.Stop()
 	l.retire()
+}
+
+// expired is why the lease ended at its deadline: credentials that ran out are
+// another matter than a store that hung.
+func (l *Lease) expired() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.trouble == nil {
+		return fmt.Errorf("lease %q (token %d): %w", l.name, l.token, ErrExpired)
+	}
+	return fmt.Errorf("lease %q (token %d): %w; the last try: %w", l.name, l.token, ErrExpired, l.trouble)
 }
 
 // retire forgets the lease once it is over and its work has returned.
@@ -90,6 +101,9 @@ func (l *Lease) renew(ctx context.Context) time.Duration {
 	started := l.c.clk.Boot()
 	res, err := l.write(ctx, next, over)
 	took := l.c.clk.Boot() - started
+	l.mu.Lock()
+	l.trouble = err
+	l.mu.Unlock()
 	switch {
 	case err == nil:
 		return l.renewed(res, took)

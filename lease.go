@@ -39,6 +39,7 @@ type Lease struct {
 	ver     store.Version
 	ids     []string // attempts of this handle that may be in the store
 	doubt   *inDoubt // a write whose outcome is not known yet
+	trouble error    // of the last renewal, nil once one succeeds
 	archive uint64   // past tenures up to this token are archived
 	end     endState
 
@@ -88,8 +89,9 @@ func (l *Lease) TTL() time.Duration { return l.timing.TTL }
 
 // Context ends when the work must stop: the lease is lost, expired, released,
 // or nearer to its end than the time that the work needs to stop. Its cause is
-// an ErrLost, ErrExpired, ErrReleased or ErrShutdown. It ends by the clock, also
-// while the store hangs.
+// an ErrLost, ErrExpired, ErrReleased or ErrShutdown; an ErrExpired says what the
+// last renewal failed with, if it did. It ends by the clock, also while the store
+// hangs.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Done is Context().Done().

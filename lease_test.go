@@ -386,3 +386,26 @@ func TestGuardRefusal(t *testing.T) {
 		}
 	})
 }
+
+// A lease that ends because its credentials ran out says so, and one whose
+// credentials come back in time goes on.
+//
+// SPEC LS4 ST8
+// CASE B65
+func TestCredentialsThatRunOut(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.join()
+		l := w.acquire(p, "job")
+		p.link.set(func(string) fault { return deny })
+		time.Sleep(ttl / 2)
+		p.link.heal()
+		time.Sleep(2 * ttl)
+		if !l.Live() {
+			t.Fatalf("the lease ended although the credentials came back: %v", l.Err())
+		}
+		p.link.set(func(string) fault { return deny })
+		<-l.Done()
+		wantErr(t, l.Err(), ErrExpired, ErrLost, ErrDenied)
+		p.link.heal()
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/tenure-project/tenure/store"
 	"github.com/tenure-project/tenure/store/filestore"
 	"github.com/tenure-project/tenure/store/memstore"
+	"github.com/tenure-project/tenure/store/numbered"
 )
 
 // Client holds and watches leases in one namespace of one store. It is safe for
@@ -50,7 +51,9 @@ type Client struct {
 // Open opens the store named by rawURL and a client on it: mem:, file:/path, or
 // a scheme of [WithDrivers]. It probes the store unless told otherwise and
 // refuses one that lacks what leases need (ST10). The URL's parameter namespace
-// chooses the namespace; a namespace that does not exist yet is created.
+// chooses the namespace; a namespace that does not exist yet is created. The
+// parameter register=numbered is for stores that cannot replace by version: it
+// puts package numbered over the driver (ST17).
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
 	st, namespace, err := openStore(ctx, rawURL, newConfig(opts).drivers)
 	if err != nil {
@@ -88,6 +91,10 @@ func openStore(ctx context.Context, rawURL string, drivers []store.Driver) (stor
 			return nil, "", err
 		}
 	}
+	register, err := registerOf(u.Scheme, q)
+	if err != nil {
+		return nil, "", err
+	}
 	for _, p := range store.CommonParams {
 		q.Del(p)
 	}
@@ -96,12 +103,29 @@ func openStore(ctx context.Context, rawURL string, drivers []store.Driver) (stor
 	for _, d := range append([]store.Driver{memstore.Driver(), filestore.Driver()}, drivers...) {
 		if d.Scheme == u.Scheme {
 			st, err := d.Open(ctx, u)
+			if err == nil {
+				st = register(st)
+			}
 			return st, namespace, err
 		}
 		known = append(known, d.Scheme+":")
 	}
 	return nil, "", store.Errorf(ErrInvalid, u.Scheme, "open", "", "no driver for %s: is given (have %s)%s",
 		u.Scheme, strings.Join(known, " "), missingImport(u.Scheme))
+}
+
+// registerOf is what the URL puts over the store: nothing, or a numbered
+// register.
+func registerOf(scheme string, q url.Values) (func(store.Store) store.Store, error) {
+	switch given := q[numbered.Parameter]; {
+	case len(given) == 0:
+		return func(st store.Store) store.Store { return st }, nil
+	case len(given) == 1 && given[0] == numbered.Value:
+		return numbered.New, nil
+	default:
+		return nil, store.Errorf(ErrInvalid, scheme, "open", "",
+			"the store URL's parameter %s is %q; leave it away, or give %q once", numbered.Parameter, given, numbered.Value)
+	}
 }
 
 // missingImport names what to import for a scheme that Tenure has a driver for.
@@ -163,7 +187,20 @@ func (c *Client) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.openNamespace(ctx)
+	return c.explainGuard(ctx, c.openNamespace(ctx))
+}
+
+// explainGuard makes of settings that cannot be read what they are, if they are
+// the guard of a namespace that is kept in a numbered register.
+func (c *Client) explainGuard(ctx context.Context, err error) error {
+	if !errors.Is(err, ErrCorrupt) {
+		return err
+	}
+	if o, readErr := c.st.Get(ctx, c.spaceKey(), lease.MaxNamespaceBody); readErr != nil || !numbered.Guarded(o.Body) {
+		return err
+	}
+	return store.Errorf(ErrInvalid, c.st.Info().Identity, "open", c.spaceKey(),
+		"the namespace %q is kept in a numbered register: add %s=%s to the store URL", c.namespace, numbered.Parameter, numbered.Value)
 }
 
 // probeStore probes the store, or trusts a verdict of the last day for the same

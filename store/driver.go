@@ -16,8 +16,10 @@ type Driver struct {
 	Open func(ctx context.Context, u *url.URL) (Store, error)
 }
 
-// CommonParams are the URL query parameters that tenure.Open itself reads.
-var CommonParams = []string{"namespace"}
+// CommonParams are the URL query parameters that tenure.Open itself reads:
+// namespace chooses a namespace, register=numbered keeps records in a numbered
+// register over the store (ST17).
+var CommonParams = []string{"namespace", "register"}
 
 // CheckParams returns ErrInvalid if u's query has a parameter that is not in
 // allowed or has one more than once.

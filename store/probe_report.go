@@ -104,6 +104,12 @@ const (
 	OneCreator Property = "one creator wins"
 	// OneReplacer: of racing replaces of one version one wins (ST2).
 	OneReplacer Property = "one replacer wins"
+	// VersionAgrees: a read gives the version that the write returned (ST3).
+	VersionAgrees Property = "a read gives the version that the write gave"
+	// BodyKept: a read gives a body that somebody wrote (ST3).
+	BodyKept Property = "a read gives what was written"
+	// DeleteRemoves: a deleted key is absent (ST5).
+	DeleteRemoves Property = "a deleted key is gone"
 	// ListShows: a listing shows every finished write (ST6).
 	ListShows Property = "a listing shows every finished write"
 )
@@ -120,6 +126,9 @@ var consequences = map[Property]string{
 	ReplaceNeverCreates: "a replace of an absent key was not answered with \"not found\": a removed record would come back, or its loss look like a rival",
 	OneCreator:          "the store did not let exactly one of several creators of one key win: leases on it could have two holders, or none",
 	OneReplacer:         "the store did not let exactly one of several writers that replace one version win: two contenders could take over one lease, or none",
+	VersionAgrees:       "a read gave another version than the write that it shows had given, as if a proxy that compresses rewrote ETags: every renewal would look like a loss",
+	BodyKept:            "a read succeeded with something that nobody wrote, such as an error page: no record could be told from it",
+	DeleteRemoves:       "a record was still there after the store had acknowledged its deletion: what was cleaned away would come back",
 	ListShows:           "a listing did not show a key that had been written: leases would be missing from what operators and recovery see",
 }
 

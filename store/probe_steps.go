@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 )
 
 // validate shows one property after the other; the first that is lacking ends
 // it.
 func (p *prober) validate(ctx context.Context) error {
-	main := record{key: p.key("a")}
+	p.main = record{key: p.key("a")}
 	steps := []func(context.Context, *record) error{
 		p.stepCreate, p.stepReplace, p.stepSameBytes, p.stepAbsent, p.stepCreateRace, p.stepReplaceRace, p.stepDeleteIf,
 	}
@@ -19,7 +20,7 @@ func (p *prober) validate(ctx context.Context) error {
 		steps = append(steps, p.stepDeep)
 	}
 	for _, step := range append(steps, p.stepListAll) {
-		if err := step(ctx, &main); err != nil {
+		if err := step(ctx, &p.main); err != nil {
 			return p.explain(ctx, err)
 		}
 	}
@@ -30,6 +31,10 @@ func (p *prober) validate(ctx context.Context) error {
 func (p *prober) explain(ctx context.Context, err error) error {
 	if errors.As(err, new(*ProbeError)) {
 		return err
+	}
+	if errors.Is(context.Cause(ctx), errProbeLimit) && KindOf(err) == ErrUnavailable && p.report.Repeated > 0 {
+		return fmt.Errorf("the store did not let the probe finish within %v: it said \"try again\" %d times, the last time so: %w",
+			p.o.Limit, p.report.Repeated, err)
 	}
 	if errors.Is(context.Cause(ctx), errProbeLimit) {
 		return fmt.Errorf("the store did not let the probe finish within %v: %w", p.o.Limit, err)
@@ -332,6 +337,12 @@ func (p *prober) expect(ctx context.Context, r record, refused [][]byte) error {
 		if string(o.Body) == string(body) && string(body) != string(r.body) {
 			return p.lacks(RefusalKeeps, "%s holds %s, whose write had been refused", r.key, o.Body)
 		}
+	}
+	switch {
+	case string(o.Body) == string(r.body) && !p.report.RepeatsVersions:
+		return p.lacks(VersionAgrees, "%s was written at version %q and read at version %q", r.key, r.v, o.Version)
+	case !strings.Contains(string(o.Body), p.base):
+		return p.lacks(BodyKept, "%s holds %.100q; written was %s", r.key, o.Body, r.body)
 	}
 	return p.lacks(ReadShowsWrite, "%s holds %s at version %q; the last acknowledged write was %s at version %q", r.key, o.Body, o.Version, r.body, r.v)
 }

@@ -59,6 +59,25 @@ WHERE namespace = excluded.namespace AND resource = excluded.resource AND token 
 	}
 }
 
+// PostgreSQL is the dialect of PostgreSQL 10 and newer, through a driver whose
+// parameters are $1, $2, such as pgx. The table is made in the first schema of
+// the connection's search path: give all programs the same one.
+func PostgreSQL() Dialect {
+	return Dialect{
+		name: "postgres",
+		create: `CREATE TABLE IF NOT EXISTS tenure_guard (
+	subject   text COLLATE "C" NOT NULL PRIMARY KEY,
+	namespace text COLLATE "C" NOT NULL,
+	resource  text COLLATE "C" NOT NULL,
+	token     bigint NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991)
+)`,
+		lift: `INSERT INTO tenure_guard AS mark (subject, namespace, resource, token) VALUES ($1, $2, $3, $4)
+ON CONFLICT (subject) DO UPDATE SET token = excluded.token
+WHERE mark.namespace = excluded.namespace AND mark.resource = excluded.resource AND mark.token <= excluded.token`,
+		read: `SELECT namespace, resource, token FROM tenure_guard WHERE subject = $1`,
+	}
+}
+
 // Guard guards one subject of one database. It holds no state of its own: the
 // mark is in the database, so a restart forgets nothing (GD3). It is safe for
 // concurrent use.
@@ -75,7 +94,7 @@ type Guard struct {
 // refused (GD1). New does no I/O; see [Guard.Init].
 func New(db *sql.DB, d Dialect, subject, namespace, resource string) (*Guard, error) {
 	if d.name == "" {
-		return nil, store.Errorf(guard.ErrInvalid, "", "new guard", subject, "no dialect; use SQLite()")
+		return nil, store.Errorf(guard.ErrInvalid, "", "new guard", subject, "no dialect; use SQLite() or PostgreSQL()")
 	}
 	if err := store.CheckName("guard subject", subject); err != nil {
 		return nil, err

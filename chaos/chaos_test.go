@@ -1,0 +1,159 @@
+//go:build linux
+
+package chaos
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// slack is what a loaded machine may add to a fail-over: processes that start,
+// a store that answers late.
+const slack = 2 * time.Second
+
+// failOver is the longest that a lease may stand without a holder after its
+// holder stopped to renew it (SPEC LS2): its TTL on a slow clock, one poll or one
+// watch, and slack.
+func (s *stage) failOver() time.Duration {
+	poll := min(max(s.ttl/15, 100*time.Millisecond), time.Second) * 3 / 2
+	return s.ttl + s.ttl/100 + poll + slack
+}
+
+// On every backend: the next token for each run, status tells of the holder,
+// another one is told who holds it, steal ends the tenure of exactly one token,
+// and history tells what happened.
+//
+// SPEC UI1 UI2 UI4 LS1 LS11
+func TestCommandsOn(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, b)
+			ttl := s.ttl.String()
+			for token := 1; token <= 2; token++ {
+				out := s.run(0, "run", "--lease", "job", "--ttl", ttl, "--", "sh", "-c", "echo token=$TENURE_TOKEN")
+				if want := fmt.Sprintf("token=%d\n", token); !strings.Contains(out, want) {
+					t.Fatalf("the command printed %q, want %q", out, want)
+				}
+			}
+			holder := s.start(append([]string{"run", "--lease", "job", "--ttl", ttl, "--note", "by hand"}, work("log", "exec sleep 600")...)...)
+			if w := s.begins("log", 1); w.token != 3 {
+				t.Fatalf("the third holder has token %d", w.token)
+			}
+			if out := s.run(0, "status", "job", "--json"); !strings.Contains(out, `"token":3`) && !strings.Contains(out, `"token": 3`) {
+				t.Errorf("status says %s", out)
+			}
+			if out := s.run(75, "run", "--lease", "job", "--wait", "0", "--", "true"); !strings.Contains(out, "by hand") {
+				t.Errorf("one who finds it held is told %s", out)
+			}
+			s.run(76, "steal", "job", "--token", "2", "--reason", "test", "--by", "op")
+			s.run(0, "steal", "job", "--token", "3", "--reason", "test", "--by", "op")
+			if out := holder.want(76); !strings.Contains(out, `forced by "op"`) {
+				t.Errorf("the robbed holder says %s", out)
+			}
+			if out := s.run(0, "history", "job"); !strings.Contains(out, "op") {
+				t.Errorf("history says %s", out)
+			}
+			s.run(0, "doctor")
+		})
+	}
+}
+
+// kill -9 of everything that a holder consists of: the one who waits has the
+// lease a TTL later at the latest.
+//
+// SPEC LS2 LS9 UI1
+// CASE B05
+func TestKillOn(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, b)
+			holder := s.start(append([]string{"run", "--lease", "job", "--ttl", s.ttl.String()}, work("log", "exec sleep 600")...)...)
+			w := s.begins("log", 1)
+			rival := s.start(append([]string{"run", "--lease", "job", "--ttl", s.ttl.String()}, work("log", "exit 5")...)...)
+			s.standsInLine(rival)
+			killed := s.signalAll(holder, w, syscall.SIGKILL)
+			next := s.begins("log", 2)
+			took := next.at.Sub(killed)
+			t.Logf("%s: kill -9 to next holder %v, TTL %v", b.name, took.Round(time.Millisecond), s.ttl)
+			if next.token != w.token+1 || took > s.failOver() {
+				t.Errorf("the next holder has token %d after %v, want %d within %v", next.token, took, w.token+1, s.failOver())
+			}
+			rival.want(5)
+		})
+	}
+}
+
+// standsInLine lets the rival look once, so that its observation begins before
+// the harm. It has no other sign of that than its patience.
+func (s *stage) standsInLine(rival *program) {
+	select {
+	case <-rival.done:
+		s.Fatalf("it did not wait:\n%s", rival.out.String())
+	case <-time.After(500 * time.Millisecond):
+	}
+}
+
+// SIGSTOP of everything that a holder consists of, for longer than the TTL: the
+// next one holds the lease meanwhile, and the woken holder ends at once as lost,
+// and releases nothing.
+//
+// SPEC LS2 LS4 DL3 UI1
+// CASE B01 B07
+func TestPauseOn(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, b)
+			holder := s.start(append([]string{"run", "--lease", "job", "--ttl", s.ttl.String()}, work("log", "exec sleep 600")...)...)
+			w := s.begins("log", 1)
+			rival := s.start(append([]string{"run", "--lease", "job", "--ttl", s.ttl.String()}, work("log", "sleep 3; exit 5")...)...)
+			s.standsInLine(rival)
+			stopped := s.signalAll(holder, w, syscall.SIGSTOP)
+			next := s.begins("log", 2)
+			took := next.at.Sub(stopped)
+			t.Logf("%s: SIGSTOP to next holder %v, TTL %v", b.name, took.Round(time.Millisecond), s.ttl)
+			if took < s.ttl-s.ttl/5-100*time.Millisecond || took > s.failOver() {
+				t.Errorf("the next holder came after %v, want about %v", took, s.ttl)
+			}
+			s.signalAll(holder, w, syscall.SIGCONT)
+			holder.want(76)
+			rival.want(5)
+			if out := s.run(0, "run", "--lease", "job", "--ttl", s.ttl.String(), "--", "sh", "-c", "echo token=$TENURE_TOKEN"); !strings.Contains(out, "token=3") {
+				t.Errorf("afterwards the command printed %q", out)
+			}
+		})
+	}
+}
+
+// The demo on every backend: a kill, a pause, a zombie whose write is refused,
+// and a hand-over.
+//
+// SPEC UI4 GD1
+func TestDemoOn(t *testing.T) {
+	t.Parallel()
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, b)
+			out := s.run(0, "--store", s.url, "demo", "--svg", "")
+			for _, want := range []string{"was refused", "no zombie got through"} {
+				if !strings.Contains(out, want) {
+					t.Errorf("%q is missing in:\n%s", want, out)
+				}
+			}
+			for line := range strings.Lines(out) {
+				if strings.Contains(line, "took over") || strings.Contains(line, "held it") {
+					t.Log(b.name, strings.TrimSpace(line))
+				}
+			}
+		})
+	}
+}
