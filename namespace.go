@@ -137,6 +137,11 @@ func (c *Client) newSpace(ctx context.Context, floor uint64) (*lease.Namespace, 
 	if n.RetentionMS != 0 && !c.st.Info().Can.Has(store.CanDeleteIf) {
 		return nil, store.Errorf(ErrInvalid, c.st.Info().Identity, "open", "", "this store cannot delete by version, so the namespace can have no retention: give 0")
 	}
+	if n.RetentionMS != 0 && !c.st.Info().SingleHost {
+		if err := c.soundDelete(ctx, "open"); err != nil {
+			return nil, err
+		}
+	}
 	_, err := c.writeSpace(ctx, n, "")
 	return n, err
 }

@@ -131,7 +131,7 @@ func registerOf(scheme string, q url.Values) (func(store.Store) store.Store, err
 // missingImport names what to import for a scheme that Tenure has a driver for.
 func missingImport(scheme string) string {
 	pkg, ok := map[string]string{
-		"sqlite": "sqlstore", "postgres": "sqlstore", "postgresql": "sqlstore", "s3": "s3store", "gs": "gcsstore",
+		"sqlite": "sqlstore", "postgres": "sqlstore/pgstore", "postgresql": "sqlstore/pgstore", "s3": "s3store", "gs": "gcsstore",
 		"azblob": "azurestore", "etcd": "etcdstore", "nats": "natsstore", "http": "httpstore", "https": "httpstore",
 	}[scheme]
 	if !ok {

@@ -194,6 +194,9 @@ func (c *Client) Prune(ctx context.Context) (Pruned, error) {
 	if !can {
 		return p, store.Errorf(ErrInvalid, c.st.Info().Identity, "prune", c.namespace, "the store cannot delete by version")
 	}
+	if err := c.soundDelete(ctx, "prune"); err != nil {
+		return p, err
+	}
 	before := time.UnixMilli(c.nowMS()).Add(-set.Retention)
 	var batch []found
 	var errs []error
@@ -213,6 +216,24 @@ func (c *Client) Prune(ctx context.Context) (Pruned, error) {
 	}
 	errs = append(errs, c.pruneLeases(ctx, del, batch, &p), c.pruneArchives(ctx, del, before.Add(-set.Retention), &p))
 	return p, errors.Join(errs...)
+}
+
+// soundDelete races a delete by version against replaces: a store that says it
+// has one need not have an atomic one (LS15). The verdict of an earlier day does
+// not count, for servers change behind their drivers.
+func (c *Client) soundDelete(ctx context.Context, op string) error {
+	if !c.probe {
+		return nil // the caller answers for the store
+	}
+	r, err := store.Probe(ctx, c.st, store.ProbeOptions{Prefix: store.Prefix(c.namespace, "probe")})
+	if !r.Sound {
+		return err
+	}
+	if !r.DeleteIfSound {
+		return store.Errorf(ErrInvalid, c.st.Info().Identity, op, c.namespace,
+			"records cannot be removed safely here: %s; keep everything (retention 0)", r.DeleteIfFlaw)
+	}
+	return nil
 }
 
 func (c *Client) pruneLeases(ctx context.Context, del store.ConditionalDeleter, batch []found, p *Pruned) error {

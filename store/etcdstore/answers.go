@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -85,7 +86,7 @@ func (s *Store) refusalOf(c *call, err error) (refusal, bool) {
 	case errors.Is(known, rpctypes.ErrInvalidAuthToken), errors.Is(known, rpctypes.ErrUserEmpty):
 		return refusal{store.ErrUnavailable, "the login had expired and was renewed"}, true
 	case tooLong(err) && !c.write:
-		return refusal{store.ErrCorrupt, "the record is longer than the reader accepts"}, true
+		return refusal{store.ErrCorrupt, fmt.Sprintf("the reply is longer than the reader accepts (a body of %d bytes)", c.limit)}, true
 	}
 	var e rpctypes.EtcdError
 	if !errors.As(known, &e) {

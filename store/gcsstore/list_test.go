@@ -81,6 +81,7 @@ func TestListRefusesNonsense(t *testing.T) {
 		"no progress": `{"nextPageToken":"again"}`,
 		"order":       `{"items":[{"name":"p/n/b"},{"name":"p/n/a"}]}`,
 		"twice":       `{"items":[{"name":"p/n/a"},{"name":"p/n/a"}]}`,
+		"other keys":  `{"items":[{"name":"p/o/a"}]}`,
 		"elsewhere":   `{"items":[{"name":"q/n/a"}]}`,
 		"error":       `{"items":[{"name":"p/n/a"}],"error":{"code":503}}`,
 		"null":        `null`,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -149,6 +150,38 @@ func TestNoRepeats(t *testing.T) {
 					t.Errorf("%d requests reached the server", n)
 				}
 			})
+		}
+	}
+}
+
+// A success of a write is one only if the reply describes what was written.
+//
+// SPEC ST9
+func TestUploadReplies(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		reply string
+		want  error
+	}{
+		"right":         {`{"name":"n/lease/k-new","bucket":"leases","generation":"7","size":"3"}`, nil},
+		"no generation": {`{"name":"n/lease/k-new","bucket":"leases","size":"3"}`, store.ErrUnknown},
+		"generation 0":  {`{"name":"n/lease/k-new","bucket":"leases","generation":"0","size":"3"}`, store.ErrUnknown},
+		"negative":      {`{"name":"n/lease/k-new","bucket":"leases","generation":"-7","size":"3"}`, store.ErrUnknown},
+		"other name":    {`{"name":"n/lease/k","bucket":"leases","generation":"7","size":"3"}`, store.ErrUnknown},
+		"other size":    {`{"name":"n/lease/k-new","bucket":"leases","generation":"7","size":"2"}`, store.ErrUnknown},
+		"more after it": {`{"name":"n/lease/k-new","bucket":"leases","generation":"7","size":"3"}` + strings.Repeat(" ", maxReply), store.ErrUnknown},
+	} {
+		cl := newCloud(t, func(w http.ResponseWriter, r *http.Request) bool {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(w, c.reply)
+			return true
+		})
+		v, err := cl.open(t, "").Create(t.Context(), testKey+"-new", []byte("new"))
+		if is(t, err, c.want); t.Failed() {
+			t.Fatalf("the reply was %s", name)
+		}
+		if err == nil && v != "7" {
+			t.Errorf("the version is %q", v)
 		}
 	}
 }

@@ -19,13 +19,13 @@ import (
 type cluster struct {
 	t       testing.TB
 	options [3]*server.Options
-	servers [3]*server.Server
+	servers *[3]*server.Server
 	routes  [3][3]*proxy // by who dials and whom
 }
 
 func startCluster(t testing.TB) *cluster {
 	t.Helper()
-	c := &cluster{t: t}
+	c := &cluster{t: t, servers: new([3]*server.Server)}
 	var ports [3]int
 	for i := range ports {
 		ports[i] = freePort(t)
@@ -48,10 +48,14 @@ func startCluster(t testing.TB) *cluster {
 	}
 	t.Cleanup(func() {
 		for _, s := range c.servers {
-			s.Shutdown()
+			if s != nil {
+				s.Shutdown()
+			}
 		}
 		for _, s := range c.servers {
-			s.WaitForShutdown()
+			if s != nil {
+				s.WaitForShutdown()
+			}
 		}
 	})
 	c.eventually("a cluster with a leader", func() bool {
@@ -158,10 +162,22 @@ func within(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// SPEC ST1 ST2 ST3 ST4 ST5 ST6 ST8 ST13 ST14
-func TestConformanceInCluster(t *testing.T) {
+// SPEC ST1 ST2 ST3 ST4 ST5 ST6 ST8 ST9 ST13 ST14 ST16
+// CASE B02
+func TestInCluster(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
+	t.Run("conformance", func(t *testing.T) {
+		t.Parallel()
+		conformance(t, c)
+	})
+	t.Run("answers while leaders change", func(t *testing.T) {
+		t.Parallel()
+		answersWhileLeadersChange(t, c.in(t))
+	})
+}
+
+func conformance(t *testing.T, c *cluster) {
 	storetest.Run(t, storetest.Harness{
 		Slow: true,
 		Open: func(t testing.TB) store.Store { return c.in(t).open(0, newBucket(), "?replicas=3") },
@@ -171,14 +187,18 @@ func TestConformanceInCluster(t *testing.T) {
 	})
 }
 
-// A replica that was away is asked for records as soon as it is back: it passes
-// the question on to the leader.
-//
-// SPEC ST3
-// CASE B82
-func TestReadsThroughALaggingReplica(t *testing.T) {
+// SPEC ST2 ST3
+// CASE B80 B82
+func TestStaleReads(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t)
+	t.Run("a lagging replica", func(t *testing.T) { readThroughALaggingReplica(t, c.in(t)) })
+	t.Run("a deposed leader", func(t *testing.T) { readFromADeposedLeader(t, c.in(t)) })
+}
+
+// A replica that was away is asked for records as soon as it is back: it passes
+// the question on to the leader.
+func readThroughALaggingReplica(t *testing.T, c *cluster) {
 	bucket := newBucket()
 	first := c.open(0, bucket, "")
 	if first.place.replicas != 3 {
@@ -230,12 +250,7 @@ func TestReadsThroughALaggingReplica(t *testing.T) {
 // A leader that is cut off from the others does not know yet that they have
 // elected another one. Asked alone it answers with what it has; the read must
 // fail instead, and its writes must not be acknowledged.
-//
-// SPEC ST2 ST3
-// CASE B80 B82
-func TestReadsFromADeposedLeader(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t)
+func readFromADeposedLeader(t *testing.T, c *cluster) {
 	bucket := newBucket()
 	first := c.open(0, bucket, "")
 	old := c.leaderOf(first)

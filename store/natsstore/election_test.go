@@ -15,12 +15,7 @@ import (
 // While the bucket changes its leader again and again, every answer stays true:
 // what was acknowledged is in the stream, once, and what was refused is not.
 // The stream keeps all messages, so that nothing is hidden.
-//
-// SPEC ST1 ST2 ST8 ST9 ST16
-// CASE B02
-func TestAnswersWhileLeadersChange(t *testing.T) {
-	t.Parallel()
-	c := startCluster(t)
+func answersWhileLeadersChange(t *testing.T, c *cluster) {
 	bucket := newBucket()
 	js, err := jetstream.New(dial(t, c.servers[0].ClientURL()))
 	if err != nil {

@@ -41,7 +41,7 @@ func (k *keeper) judgeLine(key string, line []*ticket, now time.Time) error {
 			return err
 		}
 		if t := mine[id]; t != nil && member == k.l.member {
-			k.tell(t, standing{before: before})
+			t.move(standing{before: before})
 			delete(mine, id)
 			before++
 		} else if k.alive(member, ping, now) {
@@ -66,7 +66,7 @@ func (k *keeper) rejoin(key string, missing map[int64]*ticket) {
 		gone := missing[t.id] == t
 		if gone {
 			k.lost = append(k.lost, t)
-			k.tell(t, standing{before: -1})
+			t.move(standing{before: -1})
 		}
 		return gone
 	})
@@ -92,19 +92,6 @@ func (k *keeper) alive(member string, ping int64, now time.Time) bool {
 	}
 	k.dead[member] = ping
 	return false
-}
-
-// tell gives a ticket news of its place, if it is news.
-func (k *keeper) tell(t *ticket, now standing) {
-	if t.told == now {
-		return
-	}
-	t.told = now
-	select {
-	case <-t.news:
-	default:
-	}
-	t.tell(now)
 }
 
 // judgeWaiting answers whether anybody who pinged lately stands in line. It goes

@@ -292,7 +292,8 @@ func (k *keeper) settle(joins []*ticket, ids []int64, left map[*ticket]bool) {
 		}
 	}
 	for i, t := range joins {
-		t.id, t.told = ids[i], standing{before: -1}
+		t.id = ids[i]
+		t.move(standing{before: -1})
 		if first := t.state.CompareAndSwap(joiningLine, joinedLine); first {
 			t.ready <- nil
 		} else if t.state.Load() == gaveUpJoining {
@@ -326,7 +327,7 @@ func (k *keeper) fail(err error) {
 	k.joining = nil
 	for _, line := range k.lines {
 		for _, t := range line {
-			k.tell(t, standing{before: -1, err: err})
+			t.move(standing{before: -1, err: err})
 		}
 	}
 }

@@ -57,23 +57,21 @@ type answer struct {
 type ticket struct {
 	l   *line
 	key string
-	// news holds the latest change of the place, for Wait.
-	news chan standing
 	// state is joiningLine until the row is committed or the caller gave up.
 	state atomic.Int32
 	ready chan error // has room for one: how joining ended
 
-	before int  // as Wait knows it; -1: not yet known
-	left   bool // Leave was called
+	left bool  // Leave was called
+	id   int64 // the keeper's own
 
-	// The keeper's own.
-	id   int64
-	told standing
+	mu    sync.Mutex
+	place standing      // as the keeper saw it last
+	moved chan struct{} // has room for one: the place is another than Wait knows
 }
 
 // standing is where a ticket stands: how many live ones are before it.
 type standing struct {
-	before int
+	before int // -1: not yet known
 	err    error
 }
 
@@ -121,7 +119,7 @@ func (s *SQLite) Enqueue(ctx context.Context, key string) (store.Ticket, error) 
 	if err := s.check(ctx, op, key, nil); err != nil {
 		return nil, err
 	}
-	t := &ticket{l: s.line, key: key, news: make(chan standing, 1), ready: make(chan error, 1), before: -1}
+	t := &ticket{l: s.line, key: key, ready: make(chan error, 1), place: standing{before: -1}, moved: make(chan struct{}, 1)}
 	if !s.line.wish(func() { s.line.joining = append(s.line.joining, t) }) {
 		return nil, s.errClosed(op, key)
 	}
@@ -182,15 +180,11 @@ func (t *ticket) Wait(ctx context.Context, patience time.Duration) error {
 		if err := s.alive(ctx, op, t.key); err != nil {
 			return err
 		}
-		select {
-		case now := <-t.news: // first of all: the place may have been lost
-			if now.err != nil {
-				return s.failed(op, t.key, now.err)
-			}
-			t.before = now.before
-		default:
+		now := t.stands()
+		if now.err != nil {
+			return s.failed(op, t.key, now.err)
 		}
-		if t.before == 0 || t.sleep(ctx, patience*time.Duration(max(t.before, 0))) {
+		if now.before == 0 || t.sleep(ctx, patience*time.Duration(max(now.before, 0))) {
 			return nil
 		}
 	}
@@ -206,8 +200,7 @@ func (t *ticket) sleep(ctx context.Context, limit time.Duration) bool {
 		expired = timer.C
 	}
 	select {
-	case now := <-t.news:
-		t.tell(now) // Wait judges it
+	case <-t.moved:
 	case <-expired:
 		return true
 	case <-ctx.Done():
@@ -216,11 +209,23 @@ func (t *ticket) sleep(ctx context.Context, limit time.Duration) bool {
 	return false
 }
 
-// tell makes now the news, unless there is newer one already: only Wait puts
-// back what it took, and the keeper takes the old one away first.
-func (t *ticket) tell(now standing) {
+func (t *ticket) stands() standing {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.place
+}
+
+// move notes where the ticket stands now. Wait reads the place itself, so that a
+// later one cannot be lost behind an earlier one.
+func (t *ticket) move(now standing) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.place == now {
+		return
+	}
+	t.place = now
 	select {
-	case t.news <- now:
+	case t.moved <- struct{}{}:
 	default:
 	}
 }

@@ -25,7 +25,7 @@ type statements struct {
 // durable makes the commit of the transaction it runs in wait for the disk
 // where a role, database or connection says that it need not (ST16). It never
 // lowers what is set, such as remote_apply.
-const durable = `NULL`
+const durable = `CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', true) END`
 
 // tell notifies those who listen, in the transaction of the write. A store that
 // watches keys holds a shared lock for them on its listening connection; if the
