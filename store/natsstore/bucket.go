@@ -138,7 +138,7 @@ func openError(w *wire, cfg Config, e *apiError) error {
 		kind, detail = store.ErrInvalid, fmt.Sprintf("there is no bucket %q; leave out create=no to make it", cfg.Bucket)
 	case codeNotEnabled, codeNotEnabledAccount:
 		detail = "JetStream is not enabled for this account"
-	case codeClusterNotAvail, codeOffline, codeInsufficient, codeAccountResources, codeStorageResources, codeMemoryResources:
+	case codeNoPeers, codeClusterNotAvail, codeOffline, codeInsufficient, codeAccountResources, codeStorageResources, codeMemoryResources:
 	default:
 		if e.Code == 400 {
 			kind = store.ErrInvalid

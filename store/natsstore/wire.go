@@ -235,6 +235,7 @@ func (e *apiError) Error() string { return "the server says: " + e.Description }
 // The server's numbers for what went wrong.
 const (
 	codeAccountResources  = 10002
+	codeNoPeers           = 10005
 	codeClusterNotAvail   = 10008
 	codeInsufficient      = 10023
 	codeMemoryResources   = 10028

@@ -284,7 +284,7 @@ func (h *hub) serve() error {
 		defer cancel()
 		_ = pc.Close(limit)
 	}()
-	if err := error(nil); err != nil {
+	if err := h.proveEcho(pc); err != nil {
 		return err
 	}
 	h.mu.Lock()
