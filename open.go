@@ -81,7 +81,10 @@ func openStore(ctx context.Context, rawURL string, drivers []store.Driver) (stor
 	if err != nil || u.Scheme == "" {
 		return nil, "", store.Errorf(ErrInvalid, "", "open", "", "%q is not a store URL such as file:///var/lib/tenure", redact(rawURL))
 	}
-	q := u.Query()
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil { // a part that is left out silently might be the one that matters
+		return nil, "", store.Errorf(ErrInvalid, u.Scheme, "open", "", "the parameters of the store URL are malformed: write a semicolon as %%3B and a percent sign as %%25")
+	}
 	namespace := q.Get("namespace")
 	if len(q["namespace"]) > 1 {
 		return nil, "", store.Errorf(ErrInvalid, u.Scheme, "open", "", "the store URL names %d namespaces", len(q["namespace"]))

@@ -37,6 +37,15 @@ if ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 && ! command -v initdb 
 	fi
 fi
 
+if ! command -v pgbouncer >/dev/null 2>&1 && [ ! -x /usr/sbin/pgbouncer ]; then
+	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+		{ apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends pgbouncer; } \
+			>"$bin/pgbouncer.log" 2>&1 || missing="$missing pgbouncer(see .cache/bin/pgbouncer.log)"
+	else
+		missing="$missing pgbouncer(install its package)"
+	fi
+fi
+
 if [ -n "$missing" ]; then
 	echo "servers that tests will miss:$missing"
 	[ -z "${CI:-}" ] || exit 1

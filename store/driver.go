@@ -16,6 +16,14 @@ type Driver struct {
 	Open func(ctx context.Context, u *url.URL) (Store, error)
 }
 
+// Inspector is a store that can look at the settings of the place it is in.
+// `tenure doctor` asks it; leases do not need it, nor the rights it takes.
+type Inspector interface {
+	// Inspect says in one sentence each which settings make leases costly, slow
+	// or unsafe, and what could not be seen. It writes nothing.
+	Inspect(ctx context.Context) ([]string, error)
+}
+
 // CommonParams are the URL query parameters that tenure.Open itself reads:
 // namespace chooses a namespace, register=numbered keeps records in a numbered
 // register over the store (ST17).

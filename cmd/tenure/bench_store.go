@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -161,6 +162,9 @@ func costOf(i store.Info, ttl time.Duration, calls map[string]float64) cost {
 	}
 	c.even, c.average = prices.Renewals(ttl)
 	renewal := prices.Classify(calls)
+	if strings.HasPrefix(i.Driver, "numbered/") { // each call there is that call and a listing
+		renewal = prices.Classify(map[string]float64{"create": renewal.Writes, "list": renewal.Writes + renewal.Reads, "get": renewal.Reads})
+	}
 	c.month = renewal.Times(c.average)
 	if c.list, c.priced = prices.Of(i); c.priced {
 		c.underDollar = c.list.LeastTTL(1, renewal, prices.LowestTTL(i))

@@ -29,6 +29,7 @@ func (a *app) storeFindings(ctx context.Context, t target, o store.ProbeOptions)
 	}
 	found := []finding{storeFinding(st.Info())}
 	found = append(found, placeFindings(t.url, st.Info().Scheme)...)
+	found = append(found, settingsFindings(ctx, st)...)
 	var times callTimes
 	report, err := store.Probe(ctx, bench.NewTap(st, "", times.seen), o)
 	found = append(found, probeFindings(report, err, times.finding())...)
@@ -54,6 +55,37 @@ func storeFinding(i store.Info) finding {
 var durability = map[string]string{
 	"file":   "a write is acknowledged after fsync of the file and its folder: it survives a power cut, as far as the disk keeps its word",
 	"sqlite": "a write is acknowledged after a full sync: it survives a power cut, as far as the disk keeps its word",
+	"s3":     "a write is acknowledged when the service has it on as many devices as the bucket's storage class says",
+	"gs":     "a write is acknowledged when the service has it on as many devices as the bucket's location says",
+	"azblob": "a write is acknowledged when the primary region has it; a fail-over to a secondary one may turn tokens back",
+	"etcd":   "a write is acknowledged when a majority of the members synced it",
+}
+
+// settingsLimit bounds a look at the store's settings.
+const settingsLimit = 10 * time.Second
+
+// settingsFindings are what the store's own settings do to leases, as far as it
+// can tell.
+func settingsFindings(ctx context.Context, st store.Store) []finding {
+	const check = "settings"
+	i, can := st.(store.Inspector)
+	if !can {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, settingsLimit)
+	defer cancel()
+	sentences, err := i.Inspect(ctx)
+	var found []finding
+	for _, s := range sentences {
+		found = append(found, warning(check, "see the store's page in docs/stores", "%s", s))
+	}
+	switch {
+	case err != nil:
+		found = append(found, warning(check, "look at them by hand, with the store's page in docs/stores", "they cannot be seen from here: %v", err))
+	case len(found) == 0:
+		found = append(found, good(check, "nothing stands out"))
+	}
+	return found
 }
 
 // placeFindings looks at where the store keeps its data.

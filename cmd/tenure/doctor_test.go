@@ -1,15 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tenure-project/tenure/cmd/tenure/internal/bench"
 	"github.com/tenure-project/tenure/store"
+	"github.com/tenure-project/tenure/store/memstore"
 )
 
 // SPEC DL3 DL5
@@ -147,5 +150,59 @@ func TestStateFolder(t *testing.T) {
 	a = newApp(strings.NewReader(""), discard{}, discard{}, nil)
 	if f := a.stateFinding(); f.Result != resultWarn || !strings.Contains(f.Detail, "there is none") {
 		t.Errorf("%+v", f)
+	}
+}
+
+// What a store tells of its settings is a warning each; that they cannot be seen
+// is one, too.
+//
+// SPEC ST16
+func TestSettingsFindings(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		st      store.Store
+		results []string
+		detail  string
+	}{
+		"a store that cannot tell": {memstore.New(), nil, ""},
+		"nothing":                  {inspected{memstore.New(), nil, nil}, []string{resultOK}, "nothing stands out"},
+		"versioning":               {inspected{memstore.New(), []string{"versioning is on"}, nil}, []string{resultWarn}, "versioning is on"},
+		"no rights":                {inspected{memstore.New(), nil, store.ErrDenied}, []string{resultWarn}, "cannot be seen"},
+		"both":                     {inspected{memstore.New(), []string{"lock"}, store.ErrUnavailable}, []string{resultWarn, resultWarn}, "lock"},
+	} {
+		found := settingsFindings(t.Context(), c.st)
+		var results []string
+		for _, f := range found {
+			results = append(results, f.Result)
+			if (f.Result != resultOK) != (f.Todo != "") {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+		if !slices.Equal(results, c.results) || len(found) > 0 && !strings.Contains(found[0].Detail, c.detail) {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+}
+
+// inspected is a store that tells of its settings.
+type inspected struct {
+	*memstore.Store
+	says []string
+	err  error
+}
+
+func (i inspected) Inspect(context.Context) ([]string, error) { return i.says, i.err }
+
+// Over a numbered register a renewal is two requests, and costs both.
+//
+// SPEC ST17
+func TestCostOfARegister(t *testing.T) {
+	t.Parallel()
+	plain := store.Info{Scheme: "s3", Identity: "s3://bucket", Driver: "s3store/1"}
+	register := plain
+	register.Driver = "numbered/1 over s3store/1"
+	a, b := costOf(plain, 15*time.Second, nil), costOf(register, 15*time.Second, nil)
+	if b.month.Total() != 2*a.month.Total() || !a.priced || b.list.Dollars(b.month) != 2*a.list.Dollars(a.month) {
+		t.Errorf("plain %+v, register %+v", a.month, b.month)
 	}
 }

@@ -159,7 +159,11 @@ func TestHungTokenServer(t *testing.T) {
 		} else {
 			cancel()
 		}
+		start := time.Now()
 		is(t, op.call(ctx, s, "7"), store.ErrUnavailable)
+		if took := time.Since(start); took > tokenLimit/2 {
+			t.Errorf("%s took %v", op.name, took)
+		}
 	}
 }
 

@@ -34,7 +34,11 @@ func ExampleStore_Inspect() {
 		log.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	for _, sentence := range s.Inspect(ctx) {
+	sentences, err := s.Inspect(ctx)
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, sentence := range sentences {
 		fmt.Println(sentence)
 	}
 }

@@ -29,15 +29,17 @@ var (
 
 // Inspect looks at the bucket's configuration and returns what an operator
 // should know, one sentence each: settings that make leases costly or unsafe,
-// and what could not be looked at. It never fails: missing rights are told in a
-// sentence. ctx bounds it. No call of the store needs these rights (ST10, ST16).
-func (s *Store) Inspect(ctx context.Context) []string {
+// and what could not be looked at: missing rights are told in a sentence. The
+// error is that of an ended context. No call of the store needs these rights
+// (ST10, ST16).
+func (s *Store) Inspect(ctx context.Context) ([]string, error) {
 	var out []string
 	versions, w := s.inspectVersioning(ctx)
 	out = append(out, w...)
 	out = append(out, s.inspectLifecycle(ctx, versions)...)
 	out = append(out, s.inspectLock(ctx)...)
-	return append(out, s.inspectReplication(ctx)...)
+	out = append(out, s.inspectReplication(ctx)...)
+	return out, store.CtxErr(ctx, s.identity, opInspect, "")
 }
 
 // ask reads one setting. There is none if both results are zero.

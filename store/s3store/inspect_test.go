@@ -82,7 +82,7 @@ func TestInspect(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			got := at(t, serve(t, settings(row.answers)).URL).Inspect(t.Context())
+			got := inspected(t, at(t, serve(t, settings(row.answers)).URL))
 			if !slices.EqualFunc(got, row.want, strings.Contains) {
 				t.Errorf("got %q, want sentences with %q", got, row.want)
 			}
@@ -94,15 +94,24 @@ func TestInspect(t *testing.T) {
 func TestInspectNeverFails(t *testing.T) {
 	t.Parallel()
 	s := at(t, "http://127.0.0.1:1")
-	if got := s.Inspect(t.Context()); len(got) != 4 || !strings.Contains(got[0], "not checked") {
+	if got := inspected(t, s); len(got) != 4 || !strings.Contains(got[0], "not checked") {
 		t.Errorf("no server: %q", got)
 	}
 	real := gatewayHarness(t).Open(t).(*Store)
 	defer real.Close()
-	for _, line := range real.Inspect(t.Context()) {
+	for _, line := range inspected(t, real) {
 		if strings.Contains(line, "makes no sense") || strings.Contains(line, "complete") {
 			t.Errorf("versitygw: %s", line)
 		}
 		t.Log(line)
 	}
+}
+
+func inspected(t *testing.T, s *Store) []string {
+	t.Helper()
+	sentences, err := s.Inspect(t.Context())
+	if err != nil {
+		t.Errorf("Inspect: %v", err)
+	}
+	return sentences
 }

@@ -39,7 +39,7 @@ func TestNoSecretsInErrors(t *testing.T) {
 				texts = append(texts, fmt.Sprintf("%+v", err))
 			}
 		}
-		texts = append(texts, s.Inspect(t.Context())...)
+		texts = append(texts, inspected(t, s)...)
 		if len(texts) < 5 {
 			t.Errorf("only %d texts", len(texts))
 		}

@@ -13,7 +13,7 @@ import (
 // The right meaning of every answer to a statement.
 //
 // SPEC ST8 ST9
-// CASE B20 B83
+// CASE B20
 func TestAnswersToAStatement(t *testing.T) {
 	t.Parallel()
 	u := place(t)

@@ -159,7 +159,7 @@ func TestConnectionEndsUnderAWrite(t *testing.T) {
 }
 
 // SPEC ST13
-// CASE B05 B24
+// CASE B05
 func TestHungServerHoldsNobody(t *testing.T) {
 	t.Parallel()
 	p, through := startProxy(t, place(t))

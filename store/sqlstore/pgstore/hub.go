@@ -379,7 +379,7 @@ func (h *hub) listenToNew(pc *pgconn.PgConn) error {
 		}
 	}
 	h.mu.Unlock()
-	if len(fresh) == 0 {
+	if sql.Len() == 0 {
 		return nil
 	}
 	if err := h.command(pc, sql.String()); err != nil {

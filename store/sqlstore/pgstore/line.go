@@ -113,17 +113,23 @@ func (l *line) start() {
 	l.poke()
 }
 
-// join makes a row and returns its id.
+// join makes a row and returns its id. No row is made if another line got the
+// same number in the same microsecond.
 func (l *line) join(ctx context.Context, r request) (int64, error) {
-	rows, err := l.s.exec(ctx, r, l.s.sql.enqueue, textArg(r.key), textArg(l.member))
-	if err != nil {
-		return 0, err
+	for {
+		rows, err := l.s.exec(ctx, r, l.s.sql.enqueue, textArg(r.key), textArg(l.member))
+		if err != nil {
+			return 0, err
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		got, err := l.s.first(r, rows, 1)
+		if err != nil {
+			return 0, err
+		}
+		return got.int(0), nil
 	}
-	got, err := l.s.first(r, rows, 1)
-	if err != nil {
-		return 0, err
-	}
-	return got.int(0), nil
 }
 
 // Waiting reports whether a process that lives, by its last confirmation, stands

@@ -15,7 +15,7 @@ func TestDeadMemberIsPassedOver(t *testing.T) {
 	t.Parallel()
 	u := place(t)
 	s := open(t, u)
-	admin(t, u, "INSERT INTO "+s.sql.queue+" (key, member, until) VALUES ('"+key+"', 'gone', clock_timestamp() + interval '4 seconds')")
+	admin(t, u, "INSERT INTO "+s.sql.queue+" (id, key, member, until) VALUES (1, '"+key+"', 'gone', clock_timestamp() + interval '4 seconds')")
 	b := must(s.Enqueue(t.Context(), key))(t)
 	defer b.Leave()
 	start := time.Now()
@@ -38,7 +38,7 @@ func TestClockSetBackHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	u := place(t)
 	s := open(t, u)
-	admin(t, u, "INSERT INTO "+s.sql.queue+" (key, member, until) VALUES ('"+key+"', 'gone', clock_timestamp() + interval '1 hour')")
+	admin(t, u, "INSERT INTO "+s.sql.queue+" (id, key, member, until) VALUES (1, '"+key+"', 'gone', clock_timestamp() + interval '1 hour')")
 	if yes, err := s.Waiting(t.Context(), key); yes || err != nil {
 		t.Errorf("Waiting says %v, %v", yes, err)
 	}

@@ -64,8 +64,13 @@ func newStatements(schema, records, queue string) statements {
 		CASE WHEN w.version IS NOT NULL THEN {tell} END FROM (SELECT 1) one LEFT JOIN w ON true`)
 	q.delete = fill(`WITH w AS (DELETE FROM {records} WHERE key = $1 RETURNING version) SELECT version, {durable}, {tell} FROM w`)
 
+	// Places are numbered by the clock, and always above those in the same line. A
+	// sequence of an unlogged table does not survive a fail-over (PostgreSQL 15:
+	// "bad magic number in sequence"), and a logged one needs a right of its own.
 	q.enqueue = fill(`WITH swept AS (DELETE FROM {queue} WHERE until < clock_timestamp() - interval '60 seconds')
-		INSERT INTO {queue} (key, member, until) VALUES ($1, $2, clock_timestamp() + interval '4 seconds') RETURNING id`)
+		INSERT INTO {queue} (id, key, member, until) SELECT greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint,
+		(SELECT max(id) + 1 FROM {queue} WHERE key = $1)), $1, $2, clock_timestamp() + interval '4 seconds'
+		ON CONFLICT (id) DO NOTHING RETURNING id`)
 	q.waiting = fill(`SELECT pg_is_in_recovery(), EXISTS (SELECT FROM {queue} WHERE key = $1 AND {alive} AND NOT (member = $2 AND id = ANY($3)))`)
 	q.standIn = fill(`WITH seen AS (UPDATE {queue} SET until = clock_timestamp() + interval '4 seconds'
 		WHERE member = $1 AND id = ANY($2) AND NOT until BETWEEN clock_timestamp() + interval '3 seconds' AND clock_timestamp() + interval '8 seconds')
@@ -86,7 +91,7 @@ func newStatements(schema, records, queue string) statements {
 	modified timestamptz NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 1000)`)
 	q.makeQueue = fill(`CREATE UNLOGGED TABLE IF NOT EXISTS {queue} (
-	id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	id bigint PRIMARY KEY,
 	key text COLLATE "C" NOT NULL,
 	member text NOT NULL,
 	until timestamptz NOT NULL
