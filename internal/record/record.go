@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/tenure-project/tenure/store"
 )
@@ -82,8 +83,20 @@ func Decode(key string, body []byte, v Value) error {
 	return corrupt(key, err)
 }
 
+// known reports whether body begins as every record of a known level does. The
+// level is the first field of each, so that no type can forget to check it.
+func known(body []byte) bool {
+	rest, ok := bytes.CutPrefix(body, []byte(`{"v":`))
+	number, _, more := bytes.Cut(rest, []byte(","))
+	level, err := strconv.Atoi(string(number))
+	return ok && more && err == nil && level >= 1 && level <= Level
+}
+
 // strict decodes what is the canonical encoding of a valid value of this level.
 func strict(body []byte, v Value) error {
+	if !known(body) {
+		return errors.New("it does not begin with a known format level")
+	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
