@@ -5,10 +5,12 @@ package chaos
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +38,11 @@ var tenure = sync.OnceValues(func() (string, error) {
 var binDir string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// They wait for TTLs most of the time, not for a processor.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if binDir != "" {
 		_ = os.RemoveAll(binDir)

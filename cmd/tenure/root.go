@@ -27,7 +27,7 @@ TENURE_NAMESPACE, else "default". Durations are written like 15s, 2m or 1h30m.`,
 		RunE:          showHelp,
 	}
 	f := root.PersistentFlags()
-	f.Var(textFlag{&a.flags.store}, "store", "the store's `URL`: file:, sqlite: or mem: (default $TENURE_STORE, else a folder of your own)")
+	f.Var(textFlag{&a.flags.store}, "store", "the store's `URL`, such as file:, sqlite:, postgres: or s3: (default $TENURE_STORE, else a folder of your own)")
 	f.VarP(textFlag{&a.flags.namespace}, "namespace", "n", "the namespace's `name` (default the URL's, $TENURE_NAMESPACE or \"default\")")
 	f.BoolVarP(&a.flags.verbose, "verbose", "v", false, "say more on standard error while the command runs")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

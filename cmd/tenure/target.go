@@ -73,7 +73,7 @@ func (a *app) chooseNamespace(inURL string) (string, error) {
 func (a *app) checkURL(raw string) (namespace string, err error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme == "" {
-		return "", invalid("the store is not named by a URL: write file:///var/lib/tenure, sqlite:///var/lib/tenure.db or mem:")
+		return "", invalid("the store is not named by a URL: write file:///var/lib/tenure, sqlite:///var/lib/tenure.db, s3://bucket/prefix and so on (docs/cli.md has all)")
 	}
 	known := []string{"mem", "file"}
 	for _, d := range a.drivers {

@@ -9,6 +9,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/tenure-project/tenure/internal/standing"
 )
 
 // line is what this store sees of one line while it has a ticket in it.
@@ -70,7 +72,7 @@ func (l *line) follow(ctx context.Context) {
 			return
 		}
 		if time.Since(sight) > l.q.ttl {
-			l.tell(standing{err: l.q.s.broken("wait in line", l.key, err)})
+			l.tell(standing.At{Err: l.q.s.broken("wait in line", l.key, err)})
 		}
 		sleep(ctx, sweepPause)
 	}
@@ -153,7 +155,7 @@ func (l *line) judge(ctx context.Context) error {
 	before := 0
 	for _, name := range names {
 		if t := mine[name]; t != nil {
-			t.tell(standing{before: before})
+			t.place.Move(standing.At{Before: before})
 		} else if l.q.mine(name, l.prefix) {
 			continue // it is being removed, or about to join
 		}
@@ -180,7 +182,7 @@ func (l *line) rejoin(ctx context.Context, t *ticket) error {
 	ctx, cancel := context.WithTimeout(ctx, l.q.ttl)
 	defer cancel()
 	l.q.mu.Lock()
-	t.tell(standing{before: -1})
+	t.place.Move(standing.Unknown)
 	l.q.mu.Unlock()
 	if err := l.q.place(ctx, "wait in line", t); err != nil {
 		return causeOf(err)
@@ -195,10 +197,10 @@ func (l *line) rejoin(ctx context.Context, t *ticket) error {
 }
 
 // tell gives all tickets the same news.
-func (l *line) tell(now standing) {
+func (l *line) tell(now standing.At) {
 	l.q.mu.Lock()
 	defer l.q.mu.Unlock()
 	for t := range l.tickets {
-		t.tell(now)
+		t.place.Move(now)
 	}
 }

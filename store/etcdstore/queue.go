@@ -11,6 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
+	"github.com/tenure-project/tenure/internal/standing"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -73,7 +74,7 @@ func (s *Store) Enqueue(ctx context.Context, key string) (store.Ticket, error) {
 		return nil, err
 	}
 	q := s.queue
-	t := &ticket{q: q, key: key, news: make(chan struct{}, 1), told: standing{before: -1}}
+	t := &ticket{q: q, key: key, place: standing.New()}
 	if err := q.place(ctx, op, t); err != nil {
 		return nil, err
 	}

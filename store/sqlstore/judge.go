@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/tenure-project/tenure/internal/standing"
 )
 
 // judge counts, for every ticket of this process, the live ones before it, and
@@ -41,7 +43,7 @@ func (k *keeper) judgeLine(key string, line []*ticket, now time.Time) error {
 			return err
 		}
 		if t := mine[id]; t != nil && member == k.l.member {
-			t.move(standing{before: before})
+			t.place.Move(standing.At{Before: before})
 			delete(mine, id)
 			before++
 		} else if k.alive(member, ping, now) {
@@ -66,7 +68,7 @@ func (k *keeper) rejoin(key string, missing map[int64]*ticket) {
 		gone := missing[t.id] == t
 		if gone {
 			k.lost = append(k.lost, t)
-			t.move(standing{before: -1})
+			t.place.Move(standing.Unknown)
 		}
 		return gone
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tenure-project/tenure/internal/standing"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -293,7 +294,7 @@ func (k *keeper) settle(joins []*ticket, ids []int64, left map[*ticket]bool) {
 	}
 	for i, t := range joins {
 		t.id = ids[i]
-		t.move(standing{before: -1})
+		t.place.Move(standing.Unknown)
 		if first := t.state.CompareAndSwap(joiningLine, joinedLine); first {
 			t.ready <- nil
 		} else if t.state.Load() == gaveUpJoining {
@@ -327,7 +328,7 @@ func (k *keeper) fail(err error) {
 	k.joining = nil
 	for _, line := range k.lines {
 		for _, t := range line {
-			t.move(standing{before: -1, err: err})
+			t.place.Move(standing.At{Before: -1, Err: k.l.s.failed("wait in line", t.key, err)})
 		}
 	}
 }

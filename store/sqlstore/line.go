@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tenure-project/tenure/internal/standing"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -61,18 +62,9 @@ type ticket struct {
 	state atomic.Int32
 	ready chan error // has room for one: how joining ended
 
-	left bool  // Leave was called
-	id   int64 // the keeper's own
-
-	mu    sync.Mutex
-	place standing      // as the keeper saw it last
-	moved chan struct{} // has room for one: the place is another than Wait knows
-}
-
-// standing is where a ticket stands: how many live ones are before it.
-type standing struct {
-	before int // -1: not yet known
-	err    error
+	left  bool  // Leave was called
+	id    int64 // the keeper's own
+	place *standing.Place
 }
 
 const (
@@ -119,7 +111,7 @@ func (s *SQLite) Enqueue(ctx context.Context, key string) (store.Ticket, error) 
 	if err := s.check(ctx, op, key, nil); err != nil {
 		return nil, err
 	}
-	t := &ticket{l: s.line, key: key, ready: make(chan error, 1), place: standing{before: -1}, moved: make(chan struct{}, 1)}
+	t := &ticket{l: s.line, key: key, ready: make(chan error, 1), place: standing.New()}
 	if !s.line.wish(func() { s.line.joining = append(s.line.joining, t) }) {
 		return nil, s.errClosed(op, key)
 	}
@@ -176,58 +168,7 @@ func (t *ticket) Wait(ctx context.Context, patience time.Duration) error {
 	if t.left {
 		return store.Errorf(store.ErrInvalid, s.identity, op, t.key, "the ticket was given up with Leave")
 	}
-	for {
-		if err := s.alive(ctx, op, t.key); err != nil {
-			return err
-		}
-		now := t.stands()
-		if now.err != nil {
-			return s.failed(op, t.key, now.err)
-		}
-		if now.before == 0 || t.sleep(ctx, patience*time.Duration(max(now.before, 0))) {
-			return nil
-		}
-	}
-}
-
-// sleep waits for a reason to look again and reports whether limit, if not
-// zero, went by instead.
-func (t *ticket) sleep(ctx context.Context, limit time.Duration) bool {
-	var expired <-chan time.Time
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	select {
-	case <-t.moved:
-	case <-expired:
-		return true
-	case <-ctx.Done():
-	case <-t.l.s.stop.Done():
-	}
-	return false
-}
-
-func (t *ticket) stands() standing {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.place
-}
-
-// move notes where the ticket stands now. Wait reads the place itself, so that a
-// later one cannot be lost behind an earlier one.
-func (t *ticket) move(now standing) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.place == now {
-		return
-	}
-	t.place = now
-	select {
-	case t.moved <- struct{}{}:
-	default:
-	}
+	return t.place.Wait(ctx, s.stop.Done(), patience, func() error { return s.alive(ctx, op, t.key) })
 }
 
 // Leave gives the place up. It does not wait for the database: the keeper

@@ -246,25 +246,3 @@ func deaf(t testing.TB, path string) *SQLite {
 	s.newBell = func() *bell { return nil }
 	return s
 }
-
-// Whatever a ticket is told while Wait looks at what it was told before, it
-// learns in the end that it stands first.
-//
-// SPEC LS9
-func TestNewsOfAPlaceIsNotLost(t *testing.T) {
-	t.Parallel()
-	s := open(t, filepath.Join(t.TempDir(), "leases.db"))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for range 20_000 {
-		ticket := &ticket{l: s.line, key: key, place: standing{before: -1}, moved: make(chan struct{}, 1)}
-		go func() {
-			for before := 3; before >= 0; before-- {
-				ticket.move(standing{before: before})
-			}
-		}()
-		if err := ticket.Wait(ctx, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
+
+	"github.com/tenure-project/tenure/internal/standing"
 )
 
 // keep is the keeper: it removes the rows of those who left, confirms those who
@@ -19,7 +22,7 @@ func (l *line) keep() {
 		case trouble.IsZero():
 			trouble = time.Now()
 		case time.Since(trouble) > troubleLimit:
-			l.tellAll(standing{before: -1, err: err})
+			l.tellAll(err)
 		}
 		if l.finished() {
 			return
@@ -55,14 +58,12 @@ func (l *line) sleep() {
 	}
 }
 
-func (l *line) tellAll(now standing) {
+// tellAll ends the waiting of everybody in line with err.
+func (l *line) tellAll(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, t := range l.tickets {
-		t.tell(now)
-	}
-	for _, t := range l.lost {
-		t.tell(now)
+	for _, t := range slices.AppendSeq(slices.Clone(l.lost), maps.Values(l.tickets)) {
+		t.place.Move(standing.At{Before: -1, Err: l.s.failed(l.s.stop, request{op: "wait in line", key: t.key}, err)})
 	}
 }
 
@@ -155,7 +156,7 @@ func (l *line) standIn(ctx context.Context) error {
 		}
 		id := row.int(0)
 		if t := l.tickets[id]; t != nil && t == asked[id] {
-			t.tell(standing{before: int(row.int(1))})
+			t.place.Move(standing.At{Before: int(row.int(1))})
 		}
 		delete(asked, id)
 	}
@@ -163,7 +164,7 @@ func (l *line) standIn(ctx context.Context) error {
 		if l.tickets[id] == t {
 			delete(l.tickets, id)
 			l.lost = append(l.lost, t)
-			t.tell(unknownPlace)
+			t.place.Move(standing.Unknown)
 			l.poke()
 		}
 	}

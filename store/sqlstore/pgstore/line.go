@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tenure-project/tenure/internal/standing"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -47,24 +48,12 @@ type line struct {
 
 // ticket is a place in a line.
 type ticket struct {
-	l    *line
-	key  string
-	news chan standing // the latest change of the place, for Wait
-
-	before int // as Wait knows it; -1: not yet known
-	left   atomic.Bool
-
-	id   int64 // under l.mu
-	told standing
+	l     *line
+	key   string
+	place *standing.Place
+	left  atomic.Bool
+	id    int64 // under l.mu
 }
-
-// standing is where a ticket stands: how many live ones are before it.
-type standing struct {
-	before int
-	err    error
-}
-
-var unknownPlace = standing{before: -1}
 
 func newLine(s *Store) *line {
 	return &line{s: s, member: rand.Text(), nudge: make(chan struct{}, 1), every: roundEvery, tickets: map[int64]*ticket{}, leaving: map[int64]bool{}}
@@ -87,7 +76,7 @@ func (s *Store) Enqueue(ctx context.Context, key string) (store.Ticket, error) {
 	if err := s.check(ctx, r.op, key, nil); err != nil {
 		return nil, err
 	}
-	t := &ticket{l: s.line, key: key, news: make(chan standing, 1), before: -1, told: unknownPlace}
+	t := &ticket{l: s.line, key: key, place: standing.New()}
 	id, err := s.line.join(ctx, r)
 	if err != nil {
 		return nil, err
@@ -170,64 +159,7 @@ func (t *ticket) Wait(ctx context.Context, patience time.Duration) error {
 	if t.left.Load() {
 		return store.Errorf(store.ErrInvalid, s.label, op, t.key, "the ticket was given up with Leave")
 	}
-	for {
-		if err := s.alive(ctx, op, t.key); err != nil {
-			return err
-		}
-		select {
-		case now := <-t.news: // first of all: the place may have been lost
-			if now.err != nil {
-				return s.failed(ctx, request{op: op, key: t.key}, now.err)
-			}
-			t.before = now.before
-		default:
-		}
-		if t.before == 0 || t.sleep(ctx, patience*time.Duration(max(t.before, 0))) {
-			return nil
-		}
-	}
-}
-
-// sleep waits for a reason to look again and reports whether limit, if not
-// zero, went by instead.
-func (t *ticket) sleep(ctx context.Context, limit time.Duration) bool {
-	var expired <-chan time.Time
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	select {
-	case now := <-t.news:
-		t.put(now) // Wait judges it
-	case <-expired:
-		return true
-	case <-ctx.Done():
-	case <-t.l.s.stop.Done():
-	}
-	return false
-}
-
-// put makes now the news, unless there is newer one already: only Wait puts
-// back what it took, and the keeper takes the old one away first.
-func (t *ticket) put(now standing) {
-	select {
-	case t.news <- now:
-	default:
-	}
-}
-
-// tell gives the ticket news of its place, if it is news. For the keeper.
-func (t *ticket) tell(now standing) {
-	if t.told == now {
-		return
-	}
-	t.told = now
-	select {
-	case <-t.news:
-	default:
-	}
-	t.put(now)
+	return t.place.Wait(ctx, s.stop.Done(), patience, func() error { return s.alive(ctx, op, t.key) })
 }
 
 // Leave gives the place up. It does not wait for the server: the keeper removes
