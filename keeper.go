@@ -101,9 +101,11 @@ func (l *Lease) renew(ctx context.Context) time.Duration {
 	started := l.c.clk.Boot()
 	res, err := l.write(ctx, next, over)
 	took := l.c.clk.Boot() - started
-	l.mu.Lock()
-	l.trouble = err
-	l.mu.Unlock()
+	if ctx.Err() == nil { // what ended with the lease itself explains nothing
+		l.mu.Lock()
+		l.trouble = err
+		l.mu.Unlock()
+	}
 	switch {
 	case err == nil:
 		return l.renewed(res, took)

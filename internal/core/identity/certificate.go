@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/store"
 )
@@ -193,5 +192,3 @@ func newCertificate(prev, next *Record, how string) *Certificate {
 	}
 	return c
 }
-
-var _ = lease.HowReleased
