@@ -55,6 +55,9 @@ func TestChildFindsTheSameStore(t *testing.T) {
 		{"file:///x?network=allow&namespace=a", "", "b", "file:///x?network=allow", "a"},
 		{"sqlite:a%20b.db", "c", "b", "sqlite://" + here + "/a%20b.db", "c"},
 		{"mem:", "", "", "mem:", "default"},
+		{"etcd://app@h1,h2/x", "", "", "etcd://app@h1,h2/x", "default"},
+		{"etcd://app:hunter2@h/x", "", "", "etcd://app@h/x", "default"},
+		{"postgres://app@h/d?password=hunter2&schema=s", "", "", "postgres://app@h/d?schema=s", "default"},
 	} {
 		a := newApp(strings.NewReader(""), discard{}, discard{}, []string{"PATH=/bin", "TENURE_NAMESPACE=" + c.env, "TENURE_STORE=mem:", "TENURE_LEASE=old"})
 		a.flags.store, a.flags.namespace = c.store, c.namespace
@@ -62,7 +65,7 @@ func TestChildFindsTheSameStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pairs, err := target.pairs()
+		pairs, err := target.pairs(a.env)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,6 +92,9 @@ func (g *guarded) complete(a *app, cmd *cobra.Command) (err error) {
 	if g.lease != "" {
 		names = []string{g.lease}
 	}
+	if g.lease == "" && a.env.get(envLease) == "" {
+		return &usageError{err: fmt.Errorf("--lease is missing, and %s is not set", envLease), path: cmd.CommandPath()}
+	}
 	if g.lease, err = a.leaseName(cmd, names); err != nil {
 		return err
 	}

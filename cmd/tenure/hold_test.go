@@ -94,7 +94,7 @@ func (a *app) tellHeld(l *tenure.Lease, h holder) error {
 	if err != nil {
 		return err
 	}
-	pairs, err := t.pairs()
+	pairs, err := t.pairs(a.env)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,12 @@ func (a *app) underLease(name string) (bool, error) {
 		return false, nil
 	}
 	if f := a.flags.store; f != "" && f != a.env.get(envStore) {
-		return false, nil
+		// The same place may be spelled in more than one way.
+		flag, _, err := handedStore(f)
+		own, _, ownErr := handedStore(a.env.get(envStore))
+		if err != nil || ownErr != nil || flag != own {
+			return false, nil
+		}
 	}
 	namespace, err := a.namespace()
 	return namespace == firstOf(a.env.get(envNamespace), "default"), err

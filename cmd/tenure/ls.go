@@ -58,7 +58,11 @@ func (a *app) list(ctx context.Context, c *tenure.Client, prefix string, asJSON 
 	if !asJSON && len(t.rows) > 1 {
 		t.print(a.out)
 	} else if !asJSON && len(errs) == 0 {
-		fmt.Fprintf(a.stderr, "tenure: no lease of the namespace %s has a name that begins with %q\n", showName(c.Namespace()), prefix)
+		which := ""
+		if prefix != "" {
+			which = fmt.Sprintf(" with a name that begins with %q", prefix)
+		}
+		fmt.Fprintf(a.stderr, "tenure: the namespace %s has no lease%s yet\n", showName(c.Namespace()), which)
 	}
 	return errors.Join(errs...)
 }

@@ -74,7 +74,7 @@ by a guard only: see --guard and "tenure guard".`,
 	f.Var(textFlag{&r.lease}, "lease", "the lease's `name`")
 	addTTLFlag(cmd, &r.ttl)
 	f.Var(waitFlag{&r.wait}, "wait", "how long to wait for the lease: 0, a duration, or forever")
-	f.Var(durationFlag{&r.grace, notNegative}, "grace", "how long the tree may take from TERM to KILL (default 5s, at most a third of the TTL)")
+	f.Var(durationFlag{&r.grace, notNegative}, "grace", "how long the tree may take from TERM to KILL (default 5s or a third of the TTL, whichever is less)")
 	f.StringVar(&r.note, "note", "", "a `text` for whoever finds the lease held")
 	f.StringArrayVar(&r.guards, "guard", nil, "a `path` whose guard is raised to the new token before CMD starts (may be repeated)")
 	f.Var(textFlag{&r.statusFile}, "status-file", "a `file` that tells at the end who ended and why, as JSON")
@@ -143,7 +143,7 @@ func (r *running) complete(cmd *cobra.Command) (err error) {
 	if r.t, err = r.a.target(); err != nil {
 		return err
 	}
-	if r.way, err = r.t.pairs(); err != nil {
+	if r.way, err = r.t.pairs(r.a.env); err != nil {
 		return err
 	}
 	if err := errors.Join(store.CheckName("lease name", r.lease), lease.CheckNote(r.note), r.fitGrace(cmd.Flags().Changed("grace"))); err != nil {

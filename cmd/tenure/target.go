@@ -97,11 +97,25 @@ func (t target) prepare() error {
 }
 
 // pairs is the environment that leads a child to the same store and namespace,
-// also from another folder. A URL that holds credentials is not handed on.
-func (t target) pairs() ([]string, error) {
-	u, err := url.Parse(t.url)
+// also from another folder. env is this process's own.
+func (t target) pairs(env environment) ([]string, error) {
+	handed, secret, err := handedStore(t.url)
 	if err != nil {
-		return nil, invalid("the store is not named by a URL")
+		return nil, err
+	}
+	if secret && env.get(envStore) == t.url {
+		handed = t.url // the child has it anyway
+	}
+	return []string{envStore, handed, envNamespace, t.namespace}, nil
+}
+
+// handedStore is raw as a child under a lease gets it: without a namespace, which
+// has a variable of its own, with an absolute path, and without passwords, which
+// are not the child's. secret says that there was one.
+func handedStore(raw string) (handed string, secret bool, err error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", false, invalid("the store is not named by a URL")
 	}
 	if u.Opaque != "" && (u.Scheme == "file" || u.Scheme == "sqlite") {
 		path, err := url.PathUnescape(u.Opaque)
@@ -109,17 +123,21 @@ func (t target) pairs() ([]string, error) {
 			path, err = filepath.Abs(path)
 		}
 		if err != nil {
-			return nil, invalid("the store's path cannot be made absolute: %v", err)
+			return "", false, invalid("the store's path cannot be made absolute: %v", err)
 		}
 		u.Opaque, u.Path = "", slashed(path)
 	}
-	if u.User != nil { // secrets of ours are not the child's
-		return []string{envNamespace, t.namespace}, nil
+	if _, secret = u.User.Password(); secret {
+		u.User = url.User(u.User.Username())
 	}
 	q := u.Query()
 	q.Del("namespace")
+	for _, name := range []string{"password", "sslpassword"} {
+		secret = secret || q.Has(name)
+		q.Del(name)
+	}
 	u.RawQuery = q.Encode()
-	return []string{envStore, u.String(), envNamespace, t.namespace}, nil
+	return u.String(), secret, nil
 }
 
 // defaultStore is where leases are kept if nobody says otherwise: with the

@@ -147,7 +147,7 @@ var meanings = map[string]struct {
 	kind error
 	why  string
 }{
-	"ContainerNotFound":     {store.ErrUnavailable, "the container does not exist; make it first, Tenure never does"},
+	"ContainerNotFound":     {store.ErrInvalid, "the container does not exist; make it first, Tenure never does"},
 	"ContainerBeingDeleted": {store.ErrUnavailable, "the container is being deleted, and every record with it"},
 	"ContainerDisabled":     {store.ErrUnavailable, "an administrator disabled the container"},
 	"ResourceNotFound":      {store.ErrUnavailable, "there is no such container, or it does not show itself to a caller without credentials"},

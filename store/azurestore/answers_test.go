@@ -49,7 +49,7 @@ var answersTable = []struct {
 	{"no blob", []string{opGet}, reply{status: 404, code: "BlobNotFound"}, store.ErrNotFound, nil, "BlobNotFound"},
 	{"no blob", []string{opReplace, opDeleteIf}, reply{status: 404, code: "BlobNotFound"}, store.ErrNotFound, nil, "BlobNotFound"},
 	{"no blob", []string{opDelete}, reply{status: 404, code: "BlobNotFound"}, nil, nil, ""},
-	{"no container", every, reply{status: 404, code: "ContainerNotFound"}, store.ErrUnavailable, nil, "container does not exist"},
+	{"no container", every, reply{status: 404, code: "ContainerNotFound"}, store.ErrInvalid, nil, "container does not exist"},
 	{"nothing for strangers", every, reply{status: 404, code: "ResourceNotFound"}, store.ErrUnavailable, nil, "credentials"},
 	{"a 404 of somebody else", every, reply{status: 404, bare: true, body: "<html>not found</html>"}, store.ErrUnavailable, nil, "endpoint"},
 
@@ -162,7 +162,7 @@ var refusals = []struct {
 }{
 	{"another version", reply{status: 200, header: map[string]string{"Etag": `"0x9"`}}, store.ErrConflict, "0x9"},
 	{"absent", reply{status: 404, code: "BlobNotFound"}, store.ErrNotFound, ""},
-	{"no container", reply{status: 404, code: "ContainerNotFound"}, store.ErrUnavailable, "container does not exist"},
+	{"no container", reply{status: 404, code: "ContainerNotFound"}, store.ErrInvalid, "container does not exist"},
 	{"no right to read", reply{status: 403, code: "AuthorizationPermissionMismatch"}, store.ErrDenied, "blobs/read"},
 	{"throttled", reply{status: 503, code: "ServerBusy"}, store.ErrUnavailable, "throttled"},
 	{"broken inside", reply{status: 500, code: "InternalError"}, store.ErrUnavailable, "InternalError"},

@@ -50,7 +50,10 @@ func (s *Store) checkFresh(mustExist bool) error {
 			return s.lostMark(remains)
 		}
 	}
+	below := s.storeBelow(names)
 	switch {
+	case below != "":
+		return store.Errorf(store.ErrInvalid, s.identity, "open", "", "%s is no store, but %s in it is one; was that meant?", s.root, below)
 	case mustExist:
 		return noStore(s.identity, s.root, "the directory has no file "+markName)
 	case foreign >= 0:
@@ -58,6 +61,17 @@ func (s *Store) checkFresh(mustExist bool) error {
 			"%s is not a store and not empty (it holds %q); name an empty or a new directory", s.root, names[foreign])
 	}
 	return nil
+}
+
+// storeBelow is a directory in the root that is a store of its own, "" if there
+// is none: a path with an element too few names its parent.
+func (s *Store) storeBelow(names []string) string {
+	for _, name := range names {
+		if _, err := lstatAt(s.rootFD, name+"/"+markName); err == nil {
+			return name
+		}
+	}
+	return ""
 }
 
 func noStore(where, path, why string) error {
@@ -91,6 +105,9 @@ func (s *Store) remains(names []string) string {
 	todo := []string{"."}
 	for looks := 0; looks < len(todo) && looks < remainsMost; looks++ {
 		dir := todo[looks]
+		if _, err := lstatAt(s.rootFD, dir+"/"+markName); err == nil && dir != "." {
+			continue // a store of its own
+		}
 		fd, err := openDir(s.rootFD, dir)
 		if err != nil {
 			continue

@@ -319,3 +319,30 @@ func TestSweptReplace(t *testing.T) {
 	isKind(t, "a replace that was swept away", wake(), store.ErrUnavailable)
 	holds(t, s, sleeperKey, "0")
 }
+
+// A path with an element too few names the parent of a store. That is a mistake
+// in the path and no damage, and the message says which path was meant.
+//
+// SPEC ST8
+func TestOpenOfAParent(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	s, err := Open(filepath.Join(parent, "child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, s, store.Key("ns", "lease", "x"), "x")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range [][]Option{nil, {MustExist()}} {
+		s, err := Open(parent, opts...)
+		if err == nil {
+			_ = s.Close()
+		}
+		isKind(t, "Open of the parent", err, store.ErrInvalid)
+		if err != nil && !strings.Contains(err.Error(), "but child in it is one") {
+			t.Errorf("%v", err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/tenure-project/tenure/store"
 )
@@ -88,7 +89,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 	}
 	load := func(ctx context.Context) (aws.Config, error) {
-		var opts []func(*config.LoadOptions) error
+		// What the SDK has to say, it says in its errors; a library prints nothing.
+		opts := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{})}
 		if cfg.Region != "" {
 			opts = append(opts, config.WithRegion(cfg.Region))
 		}

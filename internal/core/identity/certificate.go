@@ -169,14 +169,6 @@ func Seal(c *Certificate, bodies [2][]byte) (Sealed, error) {
 // of reports whether s proves that c is sealed.
 func (s Sealed) of(c *Certificate) bool { return s.c != nil && s.c.Equal(c) }
 
-// wait is what evidence by c must wait before it proves a death, in ms.
-func (c *Certificate) wait() int64 {
-	if byForce(c.How) {
-		return c.SupersededTTLMS
-	}
-	return 0
-}
-
 // newCertificate is the finished certificate of next's takeover from prev.
 func newCertificate(prev, next *Record, how string) *Certificate {
 	last := prev.Last()

@@ -86,9 +86,10 @@ type Revocation struct {
 //  5. the first term has no certificate; a later one has its own finished
 //     certificate embedded, or says that it is sealed under both names, never both
 //     (PL4);
-//  6. force leaves its trace: a forced or vouched end, certificate or revoker is
-//     covered by the record's forced term and TTL, and exactly those name a
-//     superseded TTL;
+//  6. force leaves its trace: the record's forced term is above the term of a
+//     forced or vouched end or certificate and at most the counter (so force raised
+//     the counter), the forced TTL covers theirs and a revoker's, and exactly such
+//     an end, certificate or forced revoker names a superseded TTL;
 //  7. a revoker has a predecessor and never renewed;
 //  8. revocations are few, complete and named once.
 type Record struct {
@@ -236,8 +237,8 @@ func (r *Record) validFree() error {
 		return fmt.Errorf("the last incarnation %q is not an id", e.Incarnation)
 	case e.How != lease.HowReleased && !byForce(e.How):
 		return fmt.Errorf("an identity does not end by %q", e.How)
-	case byForce(e.How) && (e.Why == "" || r.Counter <= r.Term):
-		return errors.New("a forced end lacks its reason or did not raise the counter")
+	case byForce(e.How) && e.Why == "":
+		return errors.New("a forced end lacks its reason")
 	case !isTime(e.At):
 		return errors.New("the time of the end is out of bounds")
 	}
