@@ -61,6 +61,10 @@ var durability = map[string]string{
 	"etcd":   "a write is acknowledged when a majority of the members synced it",
 }
 
+// pages are the pages in the documentation of the stores that can tell of their
+// settings.
+var pages = map[string]string{"s3": "s3", "gs": "gcs", "azblob": "azure", "nats": "nats"}
+
 // settingsLimit bounds a look at the store's settings.
 const settingsLimit = 10 * time.Second
 
@@ -72,16 +76,17 @@ func settingsFindings(ctx context.Context, st store.Store) []finding {
 	if !can {
 		return nil
 	}
+	page := "docs/stores/" + pages[st.Info().Scheme] + ".md"
 	ctx, cancel := context.WithTimeout(ctx, settingsLimit)
 	defer cancel()
 	sentences, err := i.Inspect(ctx)
 	var found []finding
 	for _, s := range sentences {
-		found = append(found, warning(check, "see the store's page in docs/stores", "%s", s))
+		found = append(found, warning(check, "see "+page, "%s", s))
 	}
 	switch {
 	case err != nil:
-		found = append(found, warning(check, "look at them by hand, with the store's page in docs/stores", "they cannot be seen from here: %v", err))
+		found = append(found, warning(check, "look at them by hand, with "+page, "they cannot be seen from here: %v", err))
 	case len(found) == 0:
 		found = append(found, good(check, "nothing stands out"))
 	}
