@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/clock"
@@ -122,6 +123,21 @@ func (l *Lease) renew(ctx context.Context) time.Duration {
 	}
 	l.c.log.Warn("lease: renewal failed, trying again", "lease", l.name, "token", l.token, "left", l.dl.Remaining(), "error", err)
 	return l.retryPause()
+}
+
+// renewalFails notes that a call of a renewal failed, which goes on.
+func (l *Lease) renewalFails(err error) {
+	l.mu.Lock()
+	first := l.trouble == nil
+	l.trouble = err
+	l.mu.Unlock()
+	left := l.dl.Remaining()
+	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventRenewFailed, Err: err, Margin: left})
+	level := slog.LevelDebug // an outage is told once
+	if first {
+		level = slog.LevelWarn
+	}
+	l.c.log.Log(l.keeping, level, "lease: a renewal fails, trying again", "lease", l.name, "token", l.token, "left", left, "error", err)
 }
 
 // retryPause is how long to wait after a renewal that failed: the less time is

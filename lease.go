@@ -222,7 +222,7 @@ func (l *Lease) write(ctx context.Context, rec *lease.Record, over store.Version
 	}
 	pace := l.c.pace(l.timing)
 	if _, live := l.dl.T(); live { // a renewal: its tries come closer as T does
-		pace.Left = l.dl.Remaining
+		pace.Left, w.Failed = l.dl.Remaining, l.renewalFails
 	}
 	res, err := settle.Do(ctx, l.c.st, w, pace)
 	l.note(rec, over, res)

@@ -22,6 +22,9 @@ import (
 type memory struct {
 	dir   string // empty: this process only
 	scope string // store identity and namespace
+	// place remembers the same counters by the way to the store, nil where that is
+	// its identity: an identity that is lost with the data is not remembered by.
+	place *memory
 
 	mu   sync.Mutex
 	seen map[string]uint64
@@ -49,8 +52,11 @@ type verdict struct {
 // probeTrust is how long a probe's verdict stands (ST10).
 const probeTrust = 24 * time.Hour
 
-func openMemory(dir, identity, namespace string) (*memory, error) {
-	m := &memory{dir: dir, scope: identity + "\x00" + namespace, seen: map[string]uint64{}}
+func openMemory(dir string, info store.Info, namespace string) (*memory, error) {
+	m := &memory{dir: dir, scope: info.Identity + "\x00" + namespace, seen: map[string]uint64{}}
+	if info.Place != "" {
+		m.place = &memory{dir: dir, scope: "place\x00" + info.Place + "\x00" + namespace, seen: map[string]uint64{}}
+	}
 	if dir == "" {
 		return m, nil
 	}
@@ -74,6 +80,9 @@ func (m *memory) highest(name string) uint64 {
 	if !known {
 		seen = m.load(name).Seen
 	}
+	if m.place != nil {
+		seen = max(seen, m.place.highest(name))
+	}
 	return seen
 }
 
@@ -86,6 +95,9 @@ func (m *memory) check(name string, seen, counter uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen[name] = max(m.seen[name], counter)
+	if m.place != nil {
+		return m.place.check(name, 0, counter)
+	}
 	return nil
 }
 
@@ -126,6 +138,9 @@ func (m *memory) remember(name string, o *lease.Observation, body []byte) {
 		}
 	}
 	m.save(n)
+	if m.place != nil {
+		m.place.remember(name, nil, nil)
+	}
 }
 
 // recall returns the observation kept for name if it was made on this boot, in

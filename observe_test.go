@@ -58,5 +58,10 @@ func TestObserver(t *testing.T) {
 		if n := len(rec.take(EventReleased)); n != 1 {
 			t.Errorf("%d releases", n)
 		}
+		failed := rec.take(EventRenewFailed) // while it is going on, not only at its end
+		if len(failed) == 0 || failed[0].Margin < ttl/4 || failed[0].Err == nil {
+			t.Errorf("failures %+v", failed)
+		}
+		wantErr(t, l.Err(), ErrExpired, failed[len(failed)-1].Err)
 	})
 }

@@ -145,11 +145,11 @@ func missingImport(scheme string) string {
 
 // redact keeps what may stand in a message of a URL that could not be parsed.
 func redact(rawURL string) string {
+	if i := strings.LastIndexByte(rawURL, '@'); i >= 0 { // first: a password may hold a question mark
+		rawURL = "...@" + rawURL[i+1:]
+	}
 	if i := strings.IndexByte(rawURL, '?'); i >= 0 {
 		rawURL = rawURL[:i] + "?..."
-	}
-	if i := strings.LastIndexByte(rawURL, '@'); i >= 0 {
-		rawURL = "...@" + rawURL[i+1:]
 	}
 	return rawURL
 }
@@ -172,7 +172,7 @@ func New(ctx context.Context, st store.Store, opts ...Option) (*Client, error) {
 	}
 	c := &Client{config: cfg, st: st, lines: map[string]*line{}, leases: map[*Lease]struct{}{}, witnessing: make(chan struct{}, 1)}
 	var err error
-	if c.memory, err = openMemory(cfg.stateDir, st.Info().Identity, cfg.namespace); err != nil {
+	if c.memory, err = openMemory(cfg.stateDir, st.Info(), cfg.namespace); err != nil {
 		return nil, err
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))

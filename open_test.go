@@ -20,6 +20,8 @@ func TestMalformedStoreURLs(t *testing.T) {
 		"no-scheme":                        "not a store URL",
 		"nosuch://user:hunter2@h/p?a=b":    "no driver for nosuch:",
 		"://user:hunter2@h/p":              "not a store URL",
+		"x://user:hunter2?y@h/p":           "not a store URL",
+		"mem:?hunter2@host=c":              "has a parameter that is none",
 		"postgres://user:hunter2@h/d":      "store/sqlstore/pgstore",
 		"file:///tmp/x?secret=hunter2;a=b": "semicolon",
 	} {

@@ -180,7 +180,9 @@ const pruneBatch = 256
 // retention, each by its version, after their history was archived and the floor
 // was raised to their counters (LS15). Archives of tenures that ended longer ago
 // than twice the retention go too (LS13). Without retention it is ErrInvalid. Live
-// leases are never touched: a name in use has another version by then.
+// leases are never touched: a name in use has another version by then. Nor is a
+// record that everyone first has to watch (LS10, LS11): how long ago that began
+// is told by a wall clock only, and whoever finds no record watches nothing.
 func (c *Client) Prune(ctx context.Context) (Pruned, error) {
 	var p Pruned
 	set, err := c.Settings(ctx)
@@ -205,7 +207,7 @@ func (c *Client) Prune(ctx context.Context) (Pruned, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if f.rec.Held() || !time.UnixMilli(f.rec.Ended.At).Before(before) {
+		if f.rec.Held() || f.rec.Watched() || !time.UnixMilli(f.rec.Ended.At).Before(before) {
 			p.Kept++
 			continue
 		}

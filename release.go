@@ -50,6 +50,7 @@ func (l *Lease) giveUpTo(ctx context.Context, cause error, e lease.Ended, succes
 	if l.kept != nil {
 		<-l.kept // returns soon: its store call's context has ended
 	}
+	defer l.retire() // whoever released may acquire at once
 	limit := l.c.releaseLimit(l.timing)
 	rctx, cancel := settle.Limit(context.WithoutCancel(ctx), l.c.clk, limit)
 	defer cancel()

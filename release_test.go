@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/store/memstore"
 )
 
 // Release ends the local grant before its first send, keeps the record, and
@@ -134,4 +135,28 @@ func TestFailedAcquireLeavesNothing(t *testing.T) {
 			t.Fatalf("the failed acquire left a claim: %v", err)
 		}
 	})
+}
+
+// Whoever has released a lease may take it again at once, also without waiting:
+// nothing of the old handle stands in line any more.
+//
+// SPEC LS5 LS7
+func TestTryAcquireRightAfterRelease(t *testing.T) {
+	t.Parallel()
+	st := memstore.New()
+	defer st.Close()
+	c, err := New(t.Context(), st, WithoutProbe())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for token := uint64(1); token <= 200; token++ {
+		l, err := c.TryAcquire(t.Context(), "job")
+		if err != nil || l.Token() != token {
+			t.Fatalf("token %d: %v", token, err)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -37,6 +37,9 @@ func CheckParams(u *url.URL, allowed ...string) error {
 		for _, a := range allowed {
 			known = known || a == name
 		}
+		if !known && !plain(name) {
+			return Errorf(ErrInvalid, u.Scheme, "open", "", "the store URL has a parameter that is none (known: %q); a question mark in a password is written %%3F", allowed)
+		}
 		if !known {
 			return Errorf(ErrInvalid, u.Scheme, "open", "", "unknown parameter %q in the store URL (known: %q)", name, allowed)
 		}
@@ -45,4 +48,15 @@ func CheckParams(u *url.URL, allowed ...string) error {
 		}
 	}
 	return nil
+}
+
+// plain reports whether name may stand in a message: a part of a password that
+// was taken for a parameter does not look like one.
+func plain(name string) bool {
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '_' && c != '-' {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 32
 }

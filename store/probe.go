@@ -99,6 +99,7 @@ type prober struct {
 	calls  []timing
 	wrote  map[string]time.Time // by key: when it was last written, to pace writes
 	bodies int
+	made   bool // some key may be in the store
 }
 
 type timing struct {
@@ -181,6 +182,9 @@ func rest(ctx context.Context, d time.Duration) {
 
 // cleanUp removes the keys of this run, also those whose write seemed to fail.
 func (p *prober) cleanUp(ctx context.Context) error {
+	if !p.made {
+		return nil
+	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), p.o.CleanUp, errors.New("the time limit of the clean-up ended"))
 	defer cancel()
 	var failed error

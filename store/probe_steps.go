@@ -307,6 +307,13 @@ func (p *prober) send(ctx context.Context, key string, body []byte, v Version) (
 	} else {
 		p.timed("replace", func() { w, err = p.s.Replace(ctx, key, body, v) })
 	}
+	switch KindOf(err) {
+	case ErrUnavailable, ErrDenied, ErrInvalid: // nothing was written
+	default:
+		p.mu.Lock()
+		p.made = true
+		p.mu.Unlock()
+	}
 	return w, err
 }
 

@@ -89,6 +89,11 @@ type Info struct {
 	// Identity names the place, the same from every process that opens it and
 	// without secrets: the key for cached verdicts and remembered tokens.
 	Identity string
+	// Place is how this client was led to the place, such as hosts and database,
+	// without secrets; "" where that is Identity. Remembered tokens are kept under
+	// both: an Identity that a wiped or restored server does not keep would let its
+	// loss go unnoticed (LS12).
+	Place string
 	// Driver is the driver's name and revision, such as "filestore/1". A change
 	// of behaviour that a probe should see again changes it.
 	Driver string

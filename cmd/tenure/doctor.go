@@ -41,7 +41,7 @@ func failure(check string, err error) finding {
 	case v.code == exitUnavailable:
 		todo = "see that the store is up and answers from here, then try again"
 	case v.code == exitDenied:
-		todo = "grant the missing right to these credentials"
+		todo = "mend these credentials, or grant them the missing right"
 	case todo == "":
 		todo = "see the message"
 	}

@@ -58,7 +58,7 @@ var verdicts = []verdict{
 	{exitHeld, "held by another: who, since when", isHeld,
 		""},
 	{exitDenied, "rights missing: which action", is(tenure.ErrDenied),
-		"grant the missing right to these credentials; `tenure doctor` checks all of them"},
+		"mend these credentials, or grant them the missing right; `tenure doctor` checks all of them"},
 	{exitUsage, "", is(tenure.ErrInvalid, tenure.ErrNotFound),
 		""},
 	{exitUnavailable, "store unavailable, outcome unknown, time limit ended, or output not written", func(error) bool { return true },

@@ -44,6 +44,9 @@ type Write struct {
 	Mine func(body []byte) bool
 	// Limit is the largest body that a read back may find.
 	Limit int
+	// Failed, if not nil, is told of each call that failed and will be followed by
+	// another, as it happens: an outage ends many writes only with their contexts.
+	Failed func(err error)
 }
 
 // Result of Do.
@@ -119,6 +122,9 @@ func (t *try) run(ctx context.Context) (Result, error) {
 			if done, err := t.readBack(ctx); done {
 				return t.res, err
 			}
+		}
+		if t.w.Failed != nil && ctx.Err() == nil && !errors.Is(t.last, errUnchanged) {
+			t.w.Failed(t.last)
 		}
 		if !t.pause(ctx) {
 			break

@@ -2,6 +2,8 @@ package natsstore
 
 import (
 	"context"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -121,13 +123,30 @@ func open(ctx context.Context, nc *nats.Conn, own bool, cfg Config) (*Store, err
 		largest = min(largest, p.maxMsg)
 	}
 	s.info = store.Info{
-		Scheme: scheme, Identity: w.identity, Driver: "natsstore/1",
+		Scheme: scheme, Identity: w.identity, Place: wayTo(nc, cfg), Driver: "natsstore/1",
 		Can: store.CanDeleteIf | store.CanWatch, MaxBody: int(max(largest-overhead, 0)),
 	}
 	if p.young {
 		s.settle(ctx)
 	}
 	return s, nil
+}
+
+// wayTo names the servers that the connection was told of, and the bucket:
+// unlike the identity it stays when the bucket is lost and made anew.
+func wayTo(nc *nats.Conn, cfg Config) string {
+	given := nc.Opts.Servers
+	if len(given) == 0 {
+		given = strings.Split(nc.Opts.Url, ",")
+	}
+	var hosts []string
+	for _, g := range given {
+		if u, err := url.Parse(strings.TrimSpace(g)); err == nil && u.Host != "" {
+			hosts = append(hosts, u.Host)
+		}
+	}
+	slices.Sort(hosts)
+	return scheme + "://" + strings.Join(slices.Compact(hosts), ",") + "/" + cfg.Domain + "/" + cfg.Bucket
 }
 
 func (c Config) check() error {

@@ -52,8 +52,7 @@ func (s *Store) guard(ctx context.Context, op, key string) error {
 		case err != nil:
 			return s.nothing(ctx, op, key, err)
 		case !Guarded(o.Body):
-			return s.fail(store.ErrInvalid, op, key,
-				"this namespace is in use without register=numbered (%s holds its settings): leave the parameter away, or choose another namespace", at)
+			return s.inPlainUse(op, key, at)
 		}
 		s.mu.Lock()
 		s.guarded[at] = struct{}{}
@@ -61,6 +60,29 @@ func (s *Store) guard(ctx context.Context, op, key string) error {
 		return nil
 	}
 	return s.fail(store.ErrUnavailable, op, key, "%s is there and is not there", at)
+}
+
+// refusePlain refuses to call a namespace's settings absent where they are kept
+// plainly: a command that only looks would say that nobody holds anything.
+func (s *Store) refusePlain(ctx context.Context, op, key string) error {
+	if key != GuardKey(key) || strings.HasPrefix(key, root) {
+		return nil
+	}
+	o, err := s.inner.Get(ctx, key, maxSettings)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil
+	case err != nil:
+		return s.pass(op, key, err)
+	case Guarded(o.Body):
+		return nil
+	}
+	return s.inPlainUse(op, key, key)
+}
+
+func (s *Store) inPlainUse(op, key, at string) error {
+	return s.fail(store.ErrInvalid, op, key,
+		"this namespace is in use without register=numbered (%s holds its settings): leave the parameter away, or choose another namespace", at)
 }
 
 // maxSettings is more than a guard or a namespace's settings take.

@@ -151,6 +151,9 @@ func (s *Store) Get(ctx context.Context, key string, limit int) (store.Object, e
 		_ = s.bound(ctx, key, k) // its deleter did not come to it
 	}
 	if !k.present {
+		if err := s.refusePlain(ctx, op, key); err != nil {
+			return store.Object{}, err
+		}
 		return store.Object{}, s.fail(store.ErrNotFound, op, key, "")
 	}
 	return o, nil

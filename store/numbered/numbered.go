@@ -61,6 +61,9 @@ func New(inner store.Store) store.Store { return newStore(inner, usual) }
 func newStore(inner store.Store, t tuning) *Store {
 	i := inner.Info()
 	i.Identity += "#" + Value
+	if i.Place != "" {
+		i.Place += "#" + Value
+	}
 	i.Driver = "numbered/1 over " + i.Driver
 	i.Can &= store.CanWatch | store.CanClock | store.CanModTime
 	i.ContentVersions = false

@@ -71,7 +71,8 @@ type sign struct {
 
 // loop runs until the store is closed.
 func (k *keeper) loop() {
-	k.bell, k.pace = k.l.s.newBell(), pace{usual: lineEvery}
+	k.bell = k.l.s.newBell()
+	k.pace = pace{usual: lineEvery, bell: k.bell != nil}
 	defer k.bell.close()
 	for k.l.s.stop.Err() == nil {
 		questions := k.takeWishes()

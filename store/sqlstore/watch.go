@@ -148,7 +148,8 @@ func (w *watch) end(err error) {
 func (h *changes) poll() {
 	last := int64(-1) // so that the first look sweeps
 	var err error
-	h.bell, h.placed, h.pace = h.s.newBell(), time.Time{}, pace{usual: lookEvery}
+	h.bell, h.placed = h.s.newBell(), time.Time{}
+	h.pace = pace{usual: lookEvery, bell: h.bell != nil}
 	defer h.bell.close()
 	for h.goOn(err) {
 		start, swept := time.Now(), false

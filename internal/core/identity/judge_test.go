@@ -224,6 +224,9 @@ func TestPlanFence(t *testing.T) {
 	if need := (Plan{Step: AlreadyOver, Wait: ttl}).Need(0.01, time.Second); need != time.Second {
 		t.Errorf("an answer needs %v", need)
 	}
+	if _, err := Fence(b, idB, idR, ripe(unsealedForced), sealed(b), now0); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a fence on the ground of another state: %v", err)
+	}
 	if _, err := Fence(b, idA, idR, ripe(b), sealed(b), now0); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("a fence of somebody else: %v", err)
 	}

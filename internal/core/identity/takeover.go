@@ -189,7 +189,7 @@ func Fence(prev *Record, target, revoker string, g Ground, s Sealed, nowMS int64
 	next := c.record()
 	next.Expires = 0
 	next.Revoker = &Revoker{How: g.how}
-	if g.how == lease.HowForced {
+	if g.how == lease.HowForced && prev.Ended != nil {
 		next.Revoker.SupersededTTLMS = prev.Ended.SupersededTTLMS
 	}
 	return takeover(prev, next, g, s)

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,11 +27,14 @@ type world struct {
 	flying []*write
 	heads  []*Record // every state, in order
 	procs  map[string]*proc
+	tried  []string          // every incarnation of a process
 	owners map[uint64]string // term → incarnation
+	terms  map[string]uint64 // and back
 	ended  map[string]string // incarnation → how the world ended it
 	won    map[string][]byte // predecessor → certificate
 	due    []promise
 	count  map[string]int
+	rough  bool // much force, and operators who vouch
 }
 
 // proc is one incarnation.
@@ -70,7 +75,7 @@ const (
 
 func newWorld(t *testing.T, seed uint64, count map[string]int) *world {
 	return &world{t: t, rng: rand.New(rand.NewPCG(seed, 17)), cert: map[string][]byte{}, procs: map[string]*proc{},
-		owners: map[uint64]string{}, ended: map[string]string{}, won: map[string][]byte{}, count: count}
+		owners: map[uint64]string{}, terms: map[string]uint64{}, ended: map[string]string{}, won: map[string][]byte{}, count: count, rough: seed%3 == 0}
 }
 
 func (w *world) id() string {
@@ -165,7 +170,10 @@ func (w *world) check(prev, now *Record, o *write) {
 		if had, ok := w.owners[now.Term]; ok && had != now.Incarnation {
 			fail("term %d had owner %s", now.Term, had)
 		}
-		w.owners[now.Term] = now.Incarnation
+		if had, ok := w.terms[now.Incarnation]; ok && had != now.Term {
+			fail("the owner had term %d", had)
+		}
+		w.owners[now.Term], w.terms[now.Incarnation] = now.Incarnation, now.Term
 	}
 	if prev == nil {
 		if now.Term != 1 || now.Sequence != 1 {
@@ -264,6 +272,10 @@ type candidate struct {
 	rate  float64
 	seen  Observation
 	fence bool
+	// target is the incarnation that a fence is to end, from is what it first saw
+	// of it.
+	target string
+	from   Observation
 }
 
 func (w *world) local(c float64) time.Duration { return time.Duration(float64(w.now) * c) }
@@ -282,6 +294,9 @@ func (w *world) try(c *candidate) {
 	}
 	now := w.local(c.rate)
 	c.seen = c.seen.Observe(r, store.Version(v), now)
+	if c.fence && !w.plan(c, r) {
+		return
+	}
 	if r.Certificate != nil && w.chance(50) {
 		w.seal(r.Certificate)
 	}
@@ -296,7 +311,7 @@ func (w *world) try(c *candidate) {
 		return
 	}
 	if c.fence {
-		w.fence(r, p.id, g)
+		w.fence(c, r, p.id, g)
 		return
 	}
 	cl.Lock = &lease.Lock{Mark: store.Mark{Boot: "b", Inode: w.rng.Uint64()}, Tree: "none"}
@@ -308,11 +323,8 @@ func (w *world) try(c *candidate) {
 	w.join(p, next, w.ver, "takeover")
 }
 
-func (w *world) fence(r *Record, revoker string, g Ground) {
-	if r.Revoker != nil {
-		return
-	}
-	next, err := Fence(r, r.Last().Incarnation, revoker, g, w.proof(r.Certificate), w.wall())
+func (w *world) fence(c *candidate, r *Record, revoker string, g Ground) {
+	next, err := Fence(r, c.target, revoker, g, w.proof(r.Certificate), w.wall())
 	if err != nil {
 		w.refusedUnsealed(r, err)
 		return
@@ -330,6 +342,7 @@ func (w *world) refusedUnsealed(r *Record, err error) {
 // join sends p's first write. Whether it won, p learns by reading.
 func (w *world) join(p *proc, next *Record, over int, what string) {
 	w.procs[p.id] = p
+	w.tried = append(w.tried, p.id)
 	p.held = next
 	p.sent[p.id] = w.now
 	p.until = 0
@@ -410,7 +423,7 @@ func (w *world) operator() {
 			return
 		}
 		how := lease.HowForced
-		if w.chance(30) {
+		if w.chance(30) || w.rough && w.chance(50) {
 			how = lease.HowVouched
 		}
 		next := must(r.Force(w.id(), r.Last(), Operator{Why: "test", NowMS: w.wall(), Vouch: how == lease.HowVouched}))
@@ -421,7 +434,7 @@ func (w *world) operator() {
 // fold is the pruner: it removes one name of a certificate that a head covers.
 func (w *world) fold() {
 	head, _ := w.read()
-	for name := range w.cert {
+	for _, name := range slices.Sorted(maps.Keys(w.cert)) {
 		if c := w.sealedUnder(name); Foldable(c, head) {
 			delete(w.cert, name)
 			w.count["folded"]++

@@ -162,6 +162,12 @@ func (r *Record) fit() *Record {
 	return r
 }
 
+// Watched reports whether some candidate must see this free record for a time
+// before it may take the lease.
+func (r *Record) Watched() bool {
+	return !r.Held() && (r.Ended.SupersededTTLMS > 0 || r.Successor != "")
+}
+
 // Wait says how long a candidate must see this very record before it may take
 // the lease: the TTL of a held self lease (LS2), the superseded TTL after a
 // forced end (LS11), the hold of a hand-over to somebody else (LS10), 0 for a

@@ -109,7 +109,11 @@ func TestIdentityHoldsNoSecretAndNoHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer st.Close()
-	if there := st.Info(); here != there {
+	there := st.Info()
+	if here.Place == there.Place || here.Place == "" {
+		t.Errorf("two ways to one place are both called %q", here.Place)
+	}
+	if here.Place, there.Place = "", ""; here != there {
 		t.Errorf("one place, two names: %+v and %+v", here, there)
 	}
 	if strings.Contains(fmt.Sprintf("%+v", st.Info()), "secret") {

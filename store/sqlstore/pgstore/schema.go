@@ -267,8 +267,14 @@ func (s *Store) identify(ctx context.Context, found finding) error {
 	}
 	s.sql.now = "SELECT pg_is_in_recovery(), clock_timestamp(), pg_postmaster_start_time(), " + cluster
 	place := fmt.Sprintf("%s/%s.%s", found.database, s.cfg.Schema, s.cfg.Table)
+	c := s.cfg.Pool.ConnConfig
+	hosts := []string{fmt.Sprintf("%s:%d", c.Host, c.Port)}
+	for _, f := range c.Fallbacks {
+		hosts = append(hosts, fmt.Sprintf("%s:%d", f.Host, f.Port))
+	}
+	slices.Sort(hosts)
+	s.place = fmt.Sprintf("%s://%s/%s", scheme, strings.Join(slices.Compact(hosts), ","), place)
 	if !found.control {
-		c := s.cfg.Pool.ConnConfig
 		s.identity = fmt.Sprintf("%s:%s:%d/%s", scheme, c.Host, c.Port, place)
 		return nil
 	}

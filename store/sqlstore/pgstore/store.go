@@ -32,6 +32,7 @@ const (
 type Store struct {
 	cfg      Config
 	label    string   // names the place in messages
+	place    string   // how it was found: hosts, database and table
 	identity string   // names it to machines
 	secrets  []string // what no message may hold
 	sql      statements
@@ -122,7 +123,7 @@ func (s *Store) configure(p *pgxpool.Config) {
 
 // Info describes the store (ST14).
 func (s *Store) Info() store.Info {
-	return store.Info{Scheme: scheme, Identity: s.identity, Driver: "pgstore/1", Can: s.can, MaxBody: MaxBody}
+	return store.Info{Scheme: scheme, Identity: s.identity, Place: s.place, Driver: "pgstore/1", Can: s.can, MaxBody: MaxBody}
 }
 
 // Close ends the calls in flight, leaves the waiting lines and closes the
