@@ -88,6 +88,9 @@ func TestIdentityAndLimits(t *testing.T) {
 	}{
 		{"s3://bucket?region=eu-west-1", "s3://bucket", 0, 0},
 		{"s3://bucket/a/b/?region=eu-west-1", "s3://bucket/a/b", 0, 0},
+		{"s3://bucket?region=cn-north-1", "s3://bucket?partition=aws-cn", 0, 0},
+		{"s3://bucket?region=us-gov-west-1", "s3://bucket?partition=aws-us-gov", 0, 0},
+		{"s3://bucket?region=us-isob-east-1", "s3://bucket?partition=aws-iso-b", 0, 0},
 		{"s3://bucket/a?region=eu-west-1&conditional_delete=1", "s3://bucket/a", 0, store.CanDeleteIf},
 		{"s3://bucket/a?region=eu-west-1&endpoint=https://s3.eu-west-1.amazonaws.com", "s3://bucket/a", 0, 0},
 		{"s3://bucket/a?endpoint=https://S3.Example.com:443/", "s3://bucket/a?endpoint=https://s3.example.com", 0, 0},

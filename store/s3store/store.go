@@ -72,7 +72,7 @@ func New(client *s3.Client, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{bucket: cfg.Bucket, base: cfg.base(), identity: cfg.identity(host), asks: !host.amazon()}
+	s := &Store{bucket: cfg.Bucket, base: cfg.base(), identity: cfg.identity(host, o.Region), asks: !host.amazon()}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.wire = &wire{tigris: host.tigris()}
 	s.wire.next, s.closeIdle = ownPool(o.HTTPClient)

@@ -238,15 +238,24 @@ func (h host) writesPerSecond() float64 {
 	return 0
 }
 
-// identity names the place. A bucket's name is unique at Amazon, so its many
-// endpoints are left out.
-func (cfg Config) identity(h host) string {
+// partitions are the parts of Amazon beside the common one, by how their regions
+// begin. A bucket's name is unique in each of them only.
+var partitions = map[string]string{"cn-": "aws-cn", "us-gov-": "aws-us-gov", "us-iso-": "aws-iso", "us-isob-": "aws-iso-b"}
+
+// identity names the place. A bucket's name is unique in a partition of Amazon,
+// so its many endpoints are left out.
+func (cfg Config) identity(h host, region string) string {
 	id := scheme + "://" + cfg.Bucket
 	if cfg.Prefix != "" {
 		id += "/" + cfg.Prefix
 	}
 	if !h.amazon() {
-		id += "?endpoint=" + string(h)
+		return id + "?endpoint=" + string(h)
+	}
+	for start, name := range partitions {
+		if strings.HasPrefix(region, start) {
+			return id + "?partition=" + name
+		}
 	}
 	return id
 }
