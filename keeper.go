@@ -168,6 +168,7 @@ func (l *Lease) refused(ctx context.Context, held *lease.Record) time.Duration {
 		_ = l.lose(fmt.Errorf("%w: %w", ErrLost, err))
 		return 0
 	case err != nil:
+		l.renewalFails(err)
 		return l.retryPause()
 	case f.rec == nil || !lease.Adoptable(held, f.rec, l.mine):
 		_ = l.lose(lostTo(f.rec))
