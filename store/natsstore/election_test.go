@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,14 +29,15 @@ func answersWhileLeadersChange(t *testing.T, c *cluster) {
 		})
 		return err == nil
 	})
-	const workers, each = 4, 60
+	const workers, each, atLeast = 4, 60, 5
+	var changes atomic.Int32
 	told := make([]map[string]error, workers)
 	var wg sync.WaitGroup
 	for i := range workers {
 		s := c.open(i%3, bucket, "")
 		told[i] = map[string]error{}
 		wg.Go(func() {
-			for n := range each {
+			for n := 0; n < each || changes.Load() < atLeast && n < 100*each; n++ {
 				body := fmt.Sprintf("worker %d write %d", i, n)
 				told[i][body] = writeOnce(t, s, body)
 			}
@@ -43,7 +45,6 @@ func answersWhileLeadersChange(t *testing.T, c *cluster) {
 	}
 	over := make(chan struct{})
 	go func() { wg.Wait(); close(over) }()
-	changes := 0
 	tick := time.NewTicker(150 * time.Millisecond)
 	defer tick.Stop()
 	for done := false; !done; {
@@ -52,7 +53,7 @@ func answersWhileLeadersChange(t *testing.T, c *cluster) {
 			done = true
 		case <-tick.C:
 			if _, err := js.Conn().RequestWithContext(within(t, 5*time.Second), "$JS.API.STREAM.LEADER.STEPDOWN.KV_"+bucket, nil); err == nil {
-				changes++
+				changes.Add(1)
 			}
 		}
 	}
@@ -93,8 +94,8 @@ func answersWhileLeadersChange(t *testing.T, c *cluster) {
 			}
 		}
 	}
-	t.Logf("%d changes of the leader, writes: %v", changes, counts)
-	if changes == 0 || counts["acknowledged"] == 0 {
+	t.Logf("%d changes of the leader, writes: %v", changes.Load(), counts)
+	if changes.Load() < atLeast || counts["acknowledged"] == 0 {
 		t.Error("the test has shown nothing")
 	}
 }
