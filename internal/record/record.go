@@ -133,3 +133,21 @@ func corrupt(key string, cause error) error {
 	e.Detail = "stop and look: restore the record from its history, or see docs/FORMAT.md"
 	return e
 }
+
+// IsID reports whether s is a UUID in lower case.
+func IsID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return false
+			}
+		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
+			return false
+		}
+	}
+	return true
+}

@@ -80,7 +80,7 @@ func (c *Certificate) Valid() error {
 
 func (s Side) valid() error {
 	switch {
-	case !isID(s.Incarnation):
+	case !record.IsID(s.Incarnation):
 		return fmt.Errorf("incarnation %q is not an id", s.Incarnation)
 	case s.Term < 1 || s.Term > s.Counter || s.Counter > record.MaxNumber:
 		return fmt.Errorf("term %d with counter %d is out of bounds", s.Term, s.Counter)

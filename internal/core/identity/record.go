@@ -180,7 +180,7 @@ func (r *Record) validHead() error {
 	switch {
 	case r.V < 1 || r.V > record.Level:
 		return fmt.Errorf("format level %d", r.V)
-	case !isID(r.WriterAttempt):
+	case !record.IsID(r.WriterAttempt):
 		return fmt.Errorf("writer attempt %q is not an id", r.WriterAttempt)
 	}
 	if err := store.CheckName("node name", r.Node); err != nil {
@@ -208,9 +208,9 @@ func (r *Record) validOwned() error {
 		return nil
 	}
 	switch {
-	case !isID(r.Incarnation):
+	case !record.IsID(r.Incarnation):
 		return fmt.Errorf("incarnation %q is not an id", r.Incarnation)
-	case !isID(r.HolderAttempt):
+	case !record.IsID(r.HolderAttempt):
 		return fmt.Errorf("holder attempt %q is not an id", r.HolderAttempt)
 	case r.Ended != nil:
 		return errors.New("an owned record says that it ended")
@@ -233,7 +233,7 @@ func (r *Record) validFree() error {
 	case r.HolderAttempt != "" || r.Lock != nil || r.Note != "" || r.Expires != 0 || r.Revocations != nil ||
 		r.Revoker != nil || r.SecretHash != "" || r.ClockInstance != "":
 		return errors.New("a record that nobody owns carries an owner's fields")
-	case !isID(e.Incarnation):
+	case !record.IsID(e.Incarnation):
 		return fmt.Errorf("the last incarnation %q is not an id", e.Incarnation)
 	case e.How != lease.HowReleased && !byForce(e.How):
 		return fmt.Errorf("an identity does not end by %q", e.How)
@@ -394,22 +394,4 @@ func checkTTL(ms int64) error {
 		return fmt.Errorf("a TTL of %d ms is out of bounds", ms)
 	}
 	return lease.CheckTTL(millis(ms))
-}
-
-// isID reports whether s is a UUID in lower case.
-func isID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
-			return false
-		}
-	}
-	return true
 }

@@ -30,7 +30,7 @@ func (c Claim) check() error {
 	if err := store.CheckName("node name", c.Node); err != nil {
 		return err
 	}
-	if !isID(c.Incarnation) {
+	if !record.IsID(c.Incarnation) {
 		return store.Errorf(store.ErrInvalid, "", "join", c.Node, "the incarnation %q is not a UUID in lower case", c.Incarnation)
 	}
 	if err := lease.CheckTTL(c.TTL); err != nil {

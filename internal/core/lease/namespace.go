@@ -40,7 +40,7 @@ func (n *Namespace) Valid() error {
 		return fmt.Errorf("retention of %d ms", n.RetentionMS)
 	case n.Floor > record.MaxNumber:
 		return fmt.Errorf("floor %d", n.Floor)
-	case !isID(n.WriterAttempt):
+	case !record.IsID(n.WriterAttempt):
 		return fmt.Errorf("writer attempt %q is not an id", n.WriterAttempt)
 	case n.Created < 0 || n.Created > record.MaxNumber:
 		return fmt.Errorf("created %d", n.Created)
@@ -85,7 +85,7 @@ func (a *Archive) Valid() error {
 	if len(a.Tenures) < 1 || len(a.Tenures) > RecentMost {
 		return fmt.Errorf("an archive of %d tenures", len(a.Tenures))
 	}
-	if !isID(a.Attempt) {
+	if !record.IsID(a.Attempt) {
 		return fmt.Errorf("attempt %q is not an id", a.Attempt)
 	}
 	last := uint64(0)

@@ -174,24 +174,6 @@ func decode(key string, body []byte) (*Record, error) {
 // Encode returns the record's canonical bytes.
 func (r *Record) Encode() ([]byte, error) { return record.Encode(r, MaxBody) }
 
-// isID reports whether s is a UUID in lower case.
-func isID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		switch c := s[i]; {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
-			return false
-		}
-	}
-	return true
-}
-
 // Valid checks the invariants.
 func (r *Record) Valid() error {
 	for _, check := range []func() error{r.validHead, r.validNumbers, r.validOwned, r.validFree, r.validRecent, r.validTexts} {
@@ -208,7 +190,7 @@ func (r *Record) validHead() error {
 		return fmt.Errorf("format level %d", r.V)
 	case r.Kind != Self && r.Kind != Session:
 		return fmt.Errorf("unknown kind %q", r.Kind)
-	case !isID(r.WriterAttempt):
+	case !record.IsID(r.WriterAttempt):
 		return fmt.Errorf("writer attempt %q is not an id", r.WriterAttempt)
 	}
 	if err := store.CheckName("resource", r.Resource); err != nil {
@@ -240,7 +222,7 @@ func (r *Record) validOwned() error {
 	switch {
 	case r.Token < 1:
 		return errors.New("an owned record has token 0")
-	case !isID(r.HolderAttempt):
+	case !record.IsID(r.HolderAttempt):
 		return fmt.Errorf("holder attempt %q is not an id", r.HolderAttempt)
 	case r.Ended != nil:
 		return errors.New("an owned record says that it ended")
@@ -255,7 +237,7 @@ func (r *Record) validOwned() error {
 
 func (o Owner) valid(k Kind) error {
 	switch {
-	case !isID(o.Incarnation):
+	case !record.IsID(o.Incarnation):
 		return fmt.Errorf("incarnation %q is not an id", o.Incarnation)
 	case o.Term > record.MaxNumber:
 		return fmt.Errorf("term %d is out of bounds", o.Term)
@@ -323,7 +305,7 @@ func (t Tenure) Valid() error {
 	switch {
 	case t.Token < 1 || t.Token > record.MaxNumber:
 		return fmt.Errorf("a past token %d is out of bounds", t.Token)
-	case !isID(t.Owner.Incarnation) || t.Owner.Term > record.MaxNumber || len(t.Owner.Node) > store.MaxName:
+	case !record.IsID(t.Owner.Incarnation) || t.Owner.Term > record.MaxNumber || len(t.Owner.Node) > store.MaxName:
 		return errors.New("a past owner is not complete")
 	case !knownHow(t.How):
 		return fmt.Errorf("a past tenure ended by %q", t.How)
