@@ -25,6 +25,9 @@ type cluster struct {
 
 func startCluster(t testing.TB) *cluster {
 	t.Helper()
+	if underRace {
+		t.Skip("nats-server 2.15.2 has a race of its own in clusters (a message is applied while another one is staged); without the detector this runs")
+	}
 	c := &cluster{t: t, servers: new([3]*server.Server)}
 	var ports [3]int
 	for i := range ports {
