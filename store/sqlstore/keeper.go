@@ -173,6 +173,7 @@ func (k *keeper) prepare(c *conn) error {
 	place, err := look(k.l.path)
 	k.place = place
 	k.bell.hang(k.l.path + "-wal")
+	k.pace.hurry() // a commit under way now may have rung already
 	return err
 }
 
@@ -199,6 +200,7 @@ func (k *keeper) round() error {
 	}
 	k.version, k.judged = version, now
 	k.bell.hang(k.l.path + "-wal") // which may be a new file
+	k.pace.heard = now             // a line that moves is looked at often
 	return nil
 }
 

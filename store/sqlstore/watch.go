@@ -150,6 +150,7 @@ func (h *changes) poll() {
 	var err error
 	h.bell, h.placed = h.s.newBell(), time.Time{}
 	h.pace = pace{usual: lookEvery, bell: h.bell != nil}
+	h.pace.hurry() // a commit under way now may have rung already
 	defer h.bell.close()
 	for h.goOn(err) {
 		start, swept := time.Now(), false
@@ -157,10 +158,11 @@ func (h *changes) poll() {
 			err = nil
 		}
 		rest := h.pace.next()
-		if swept {
-			rest = max(lookEvery, sweepShare*time.Since(start))
+		dear := swept && sweepShare*time.Since(start) > lookEvery
+		if dear {
+			rest = sweepShare * time.Since(start)
 		}
-		h.sleep(rest)
+		h.sleep(rest, dear)
 	}
 }
 
@@ -221,11 +223,11 @@ func (h *changes) goOn(err error) bool {
 
 // sleep waits for the next look. A commit of this process cuts it short, and a
 // write of another one, unless it is as long as it is because sweeps are dear.
-func (h *changes) sleep(d time.Duration) {
+func (h *changes) sleep(d time.Duration, dear bool) {
 	t := time.NewTimer(jitter(d))
 	defer t.Stop()
 	nudge, rings := h.nudge, h.bell.heard()
-	if d > lookEvery {
+	if dear {
 		nudge, rings = nil, nil
 	}
 	select {
