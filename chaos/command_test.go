@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 type stage struct {
 	*testing.T
 	place
-	exe, dir string
+	backend, exe, dir string
 }
 
 func newStage(t *testing.T, b backend) *stage {
@@ -63,7 +63,7 @@ func newStage(t *testing.T, b backend) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stage{T: t, place: b.open(t), exe: exe, dir: t.TempDir()}
+	return &stage{T: t, place: b.open(t), backend: b.name, exe: exe, dir: t.TempDir()}
 }
 
 // program is a running command.
@@ -111,6 +111,13 @@ func (p *program) want(code int) string {
 func (s *stage) run(code int, args ...string) string {
 	s.Helper()
 	return s.start(args...).want(code)
+}
+
+// holds starts a holder of the lease job whose worker then does what it is told.
+func (s *stage) holds(then string, flags ...string) *program {
+	s.Helper()
+	args := append([]string{"run", "--lease", "job", "--ttl", s.ttl.String()}, flags...)
+	return s.start(append(args, work("log", then)...)...)
 }
 
 // work is a worker for `tenure run`: it says in log when it began (nanoseconds

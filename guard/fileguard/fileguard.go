@@ -36,8 +36,8 @@
 // end. The guard protects against those who ask it; a program that writes PATH
 // without it is not held up. It works on one kernel, so a network file system is
 // refused. Two hard links to one file are two paths with a guard each; a symbolic
-// link is followed to the one. A backup that puts PATH.guard back to an older state puts back what
-// the guard knows, too.
+// link is followed to the one. A backup that puts PATH.guard back to an older
+// state puts back what the guard knows, too.
 package fileguard
 
 import (
