@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/tenure-project/tenure/internal/bootid"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/deadline"
 	"github.com/tenure-project/tenure/internal/settle"
@@ -21,20 +20,26 @@ import (
 // While it waits it rides out a store that is unavailable; rights that are
 // missing, corrupt records and bad input are errors at once.
 func (c *Client) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return c.acquire(ctx, name, true, opts)
+	return c.acquire(ctx, nil, name, true, opts)
 }
 
 // TryAcquire takes the lease name if it is free, or if its holder has been
 // silent for its TTL before this process's eyes (see [WithStateDir] for
 // commands that come and go). Otherwise it returns a *[HeldError] at once.
 func (c *Client) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return c.acquire(ctx, name, false, opts)
+	return c.acquire(ctx, nil, name, false, opts)
 }
 
-func (c *Client) newRequest(name string, opts []AcquireOption) (request, error) {
+func (c *Client) newRequest(s *Session, name string, opts []AcquireOption) (request, error) {
 	r := request{timing: c.timing}
+	if s != nil {
+		r = s.request()
+	}
 	for _, o := range opts {
 		o(&r)
+	}
+	if err := s.mayAsk(name, r); err != nil {
+		return r, err
 	}
 	r.timing = r.timing.Defaults()
 	if r.stopLimit == 0 {
@@ -43,18 +48,31 @@ func (c *Client) newRequest(name string, opts []AcquireOption) (request, error) 
 	if r.lock != nil && !c.st.Info().Can.Has(store.CanProve) {
 		r.lock = nil
 	}
-	info := c.st.Info()
-	if rate := info.WritesPerSecond; rate > 0 && r.timing.Renew.Seconds() < 2/rate {
-		return r, store.Errorf(ErrInvalid, info.Scheme, "acquire", name, "a renewal every %v is more than half of the %g writes per second that one key takes here: raise the TTL to at least %v",
-			r.timing.Renew, rate, time.Duration(10/rate*float64(time.Second)))
-	}
-	return r, errors.Join(store.CheckName("lease name", name), r.timing.Check(), lease.CheckNote(r.note))
+	return r, errors.Join(c.fitsRate("acquire", name, r), store.CheckName("lease name", name), r.timing.Check(), lease.CheckNote(r.note))
 }
 
-func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []AcquireOption) (*Lease, error) {
-	req, err := c.newRequest(name, opts)
+// fitsRate refuses renewals that would need more than half of the writes that one
+// key takes (ST14). A session's leases are not renewed.
+func (c *Client) fitsRate(op, name string, r request) error {
+	info := c.st.Info()
+	if rate := info.WritesPerSecond; rate > 0 && r.s == nil && r.timing.Renew.Seconds() < 2/rate {
+		return store.Errorf(ErrInvalid, info.Scheme, op, name, "a renewal every %v is more than half of the %g writes per second that one key takes here: raise the TTL to at least %v",
+			r.timing.Renew, rate, time.Duration(10/rate*float64(time.Second)))
+	}
+	return nil
+}
+
+// acquire takes the lease for the session s, or for itself if s is nil.
+func (c *Client) acquire(ctx context.Context, s *Session, name string, wait bool, opts []AcquireOption) (*Lease, error) {
+	req, err := c.newRequest(s, name, opts)
 	if err != nil {
 		return nil, err
+	}
+	if s != nil {
+		if err := s.begin(); err != nil {
+			return nil, err
+		}
+		defer s.acquiring.Done()
 	}
 	outer := ctx
 	leave, ok, err := c.enter(ctx, name, wait)
@@ -68,6 +86,9 @@ func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []Acq
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.accept, func() { cancel(ErrClosed) })()
+	if s != nil {
+		defer context.AfterFunc(s.accept, func() { cancel(context.Cause(s.accept)) })()
+	}
 
 	if !wait { // one who does not wait does not wait for a store in trouble either
 		var stop context.CancelFunc
@@ -82,7 +103,7 @@ func (c *Client) acquire(ctx context.Context, name string, wait bool, opts []Acq
 		return nil, err
 	}
 	l.leave = leave
-	l.startKeeper() // renewals begin before anything that may be slow
+	l.start() // renewals begin before anything that may be slow
 	if err := l.raise(outer, req.guards); err != nil {
 		return nil, errors.Join(err, l.giveUp(ctx, ErrReleased, lease.Ended{How: lease.HowReleased, Why: "a guard refused"}))
 	}
@@ -134,6 +155,7 @@ type acquirer struct {
 	wait bool
 
 	obs      lease.Observation
+	over     sessionOver // evidence that the session found is over
 	ticket   store.Ticket
 	first    bool // nobody alive stands before us in the store's line
 	failures int
@@ -194,7 +216,7 @@ func (a *acquirer) round(ctx context.Context) (*Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	how, ripeAt, err := a.judge(ctx, f)
+	fell, ripeAt, err := a.judge(ctx, f)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +224,7 @@ func (a *acquirer) round(ctx context.Context) (*Lease, error) {
 		if mine, err := a.myTurn(ctx, f); err != nil || !mine {
 			return nil, err
 		}
-		return a.grant(ctx, f, how)
+		return a.grant(ctx, f, fell)
 	}
 	if !a.wait {
 		return nil, heldBy(f.rec)
@@ -214,84 +236,8 @@ func (a *acquirer) look(ctx context.Context) (found, error) {
 	return a.c.read(ctx, a.name, a.req.timing.Attempt)
 }
 
-// never is a ripeness that does not come.
-const never = time.Duration(1<<63 - 1)
-
-// judge says from when on (boot clock) the record found may be replaced by a
-// new holder's, and on what evidence the present holder then falls.
-func (a *acquirer) judge(ctx context.Context, f found) (how string, ripeAt time.Duration, err error) {
-	if f.rec == nil {
-		return "", 0, nil
-	}
-	need, possible := f.rec.Wait(a.req.as)
-	if possible && need == 0 {
-		return "", 0, nil
-	}
-	gone, err := a.c.provenGone(ctx, f.rec)
-	if err != nil {
-		a.c.log.Warn("lease: cannot tell whether the holder's process is gone", "lease", a.name, "error", err)
-	}
-	if gone {
-		return lease.HowProven, 0, nil
-	}
-	if a.c.silentByStoreClock(ctx, f, a.req.timing) {
-		return lease.HowStoreClock, 0, nil
-	}
-	if !possible {
-		return "", never, nil
-	}
-	if err := a.observe(f, need); err != nil {
-		return "", 0, err
-	}
-	if f.rec.Held() {
-		how = lease.HowObserved
-	}
-	return how, a.obs.RipeAt(need, a.req.timing.Rho), nil
-}
-
-// observe continues or begins the observation of f, which a short command
-// leaves for the next one to continue.
-func (a *acquirer) observe(f found, need time.Duration) error {
-	if a.c.memory.dir == "" {
-		a.obs = a.obs.Observe(f.rec, f.ver, f.at)
-		return nil
-	}
-	body, err := f.rec.Encode()
-	if err != nil {
-		return err
-	}
-	if a.obs == (lease.Observation{}) {
-		a.obs = a.c.memory.recall(a.name, body)
-	}
-	before := a.obs
-	a.obs = a.obs.Observe(f.rec, f.ver, f.at)
-	if a.obs != before {
-		a.c.memory.remember(a.name, &a.obs, body)
-	}
-	return nil
-}
-
-// provenGone reports whether the kernel proves that nothing of the holder is
-// left (LS14).
-func (c *Client) provenGone(ctx context.Context, r *lease.Record) (bool, error) {
-	p, can := store.AsProver(c.st)
-	if r.Lock == nil || !r.Held() || !can {
-		return false, nil
-	}
-	// Of an earlier boot of this kernel nothing is left, whatever tree it was.
-	tree := r.Lock.Tree == "cgroup" && r.Lock.Boot == bootid.Boot()
-	if tree && c.treeEmpty == nil {
-		return false, nil
-	}
-	gone, err := p.Gone(ctx, r.Lock.Mark)
-	if err != nil || !gone || !tree {
-		return gone, err
-	}
-	return c.treeEmpty(r.Lock.Cgroup)
-}
-
 // grant writes the record that makes this handle the holder.
-func (a *acquirer) grant(ctx context.Context, f found, how string) (*Lease, error) {
+func (a *acquirer) grant(ctx context.Context, f found, fell fall) (*Lease, error) {
 	c := a.c
 	var floor uint64
 	var err error
@@ -300,17 +246,12 @@ func (a *acquirer) grant(ctx context.Context, f found, how string) (*Lease, erro
 			return nil, err
 		}
 	}
-	claim := lease.Claim{
-		Resource: a.name, Owner: lease.Owner{Node: c.label, Incarnation: c.newID()},
-		TTL: a.req.timing.TTL, Note: a.req.note, Attempt: c.newID(), NowMS: c.nowMS(),
-	}
-	if claim.Lock, err = c.lockFor(ctx, a.req.lock); err != nil {
+	claim, err := a.claim(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if claim.ClockInstance, err = c.clockInstance(ctx); err != nil {
-		return nil, err
-	}
-	next, err := lease.Grant(f.rec, floor, claim, how)
+	claim.Evidence = fell.evidence
+	next, err := lease.Grant(f.rec, floor, claim, fell.how)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +266,26 @@ func (a *acquirer) grant(ctx context.Context, f found, how string) (*Lease, erro
 	if err != nil {
 		return nil, err
 	}
-	return a.publish(ctx, l, f, res, how)
+	return a.publish(ctx, l, f, res, fell.how)
+}
+
+// claim is what this acquirer wants to be written.
+func (a *acquirer) claim(ctx context.Context) (lease.Claim, error) {
+	c := a.c
+	claim := lease.Claim{
+		Kind: lease.Self, Resource: a.name, Owner: lease.Owner{Node: c.label, Incarnation: c.newID()},
+		TTL: a.req.timing.TTL, Note: a.req.note, Attempt: c.newID(), NowMS: c.nowMS(),
+	}
+	if s := a.req.s; s != nil { // its identity has the rest
+		claim.Kind, claim.Owner = lease.Session, s.owner
+		return claim, nil
+	}
+	var err error
+	if claim.Lock, err = c.lockFor(ctx, a.req.lock); err != nil {
+		return claim, err
+	}
+	claim.ClockInstance, err = c.clockInstance(ctx)
+	return claim, err
 }
 
 // publish hands the lease out if there is time left on it, counted from before
@@ -342,7 +302,12 @@ func (a *acquirer) publish(ctx context.Context, l *Lease, f found, res settle.Re
 			return nil, errors.Join(err, store.Errorf(ErrConflict, "", "acquire", a.name, "the floor rose to %d meanwhile", floor))
 		}
 	}
-	if !l.extend(res.Sent) {
+	if s := a.req.s; s != nil {
+		if err := s.enter(l); err != nil {
+			c.discard(l)
+			return nil, err
+		}
+	} else if !l.extend(res.Sent) {
 		c.discard(l)
 		return nil, store.Errorf(ErrUnavailable, c.st.Info().Identity, "acquire", a.name,
 			"the grant of token %d came later than its own TTL %v less the margin: the store is too slow, raise the TTL", l.token, a.req.timing.TTL)
@@ -382,21 +347,36 @@ func (c *Client) lockFor(ctx context.Context, wish *lockWish) (*lease.Lock, erro
 // and frees the lease if it was granted after all: a failed Acquire leaves
 // nothing behind, at worst for one TTL.
 func (c *Client) abandon(l *Lease, next *lease.Record, over store.Version, sent deadline.Stamp) {
-	c.background(func(ctx context.Context) {
-		ctx, cancel := settle.Limit(ctx, c.clk, l.timing.TTL)
-		defer cancel()
+	l.later(l.timing.TTL, func(ctx context.Context) error {
 		res, err := l.again(ctx, next, over, sent)
-		if err == nil && l.adopt(res) == nil {
-			_ = l.free(ctx, lease.Ended{How: lease.HowReleased, Why: "the acquisition was given up"})
+		if err != nil {
+			return err
 		}
+		if err := l.adopt(res); err != nil {
+			return err
+		}
+		return l.free(ctx, lease.Ended{How: lease.HowReleased, Why: "the acquisition was given up"})
 	})
 }
 
 // discard frees a lease that was granted but never handed out.
 func (c *Client) discard(l *Lease) {
-	c.background(func(ctx context.Context) {
-		ctx, cancel := settle.Limit(ctx, c.clk, l.timing.TTL)
+	l.later(l.timing.TTL, func(ctx context.Context) error {
+		return l.free(ctx, lease.Ended{How: lease.HowReleased, Why: "the grant came too late"})
+	})
+}
+
+// later settles in the background what its caller does not wait for. A lease of its
+// own lapses anyway, so that one try within limit is enough; a session's does not,
+// so that it is tried until it is done or the session has ended (LS8).
+func (l *Lease) later(limit time.Duration, f func(ctx context.Context) error) {
+	if l.s != nil {
+		l.s.settle(l, f)
+		return
+	}
+	l.c.background(func(ctx context.Context) {
+		ctx, cancel := settle.Limit(ctx, l.c.clk, limit)
 		defer cancel()
-		_ = l.free(ctx, lease.Ended{How: lease.HowReleased, Why: "the grant came too late"})
+		_ = f(ctx)
 	})
 }

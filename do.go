@@ -74,6 +74,7 @@ func (l *Lease) do(ctx context.Context, fn func(context.Context, *Lease) error) 
 		return l.finish(ctx, e)
 	case <-late:
 		l.c.log.Error("lease: the work does not stop; the lease is left to lapse", "lease", l.name, "token", l.token)
+		l.overran()
 		return fmt.Errorf("lease %q (token %d): %w: %w", l.name, l.token, ErrOverlap, l.Err())
 	}
 }
@@ -90,14 +91,43 @@ func (l *Lease) runWork(ctx context.Context, fn func(context.Context, *Lease) er
 		l.working = false
 		l.mu.Unlock()
 		done <- e
+		l.freeStuck()
+		over := (<-chan struct{})(l.kept)
+		if l.s != nil {
+			over = l.dl.Done()
+		}
 		select {
-		case <-l.kept: // the lease is over: whoever waits here may go on
+		case <-over: // the lease is over: whoever waits here may go on
 			l.retire()
 		default: // endContext will do it
 		}
 	}()
 	e.err = fn(ctx, l)
 	e.exited = false
+}
+
+// overran leaves a lease whose work does not stop. One of its own lapses; a
+// session's would stay as long as the session, so it is freed when the work returns
+// after all (LS8).
+func (l *Lease) overran() {
+	if l.s == nil {
+		return
+	}
+	l.stuck.Store(true)
+	l.mu.Lock()
+	working := l.working
+	l.mu.Unlock()
+	if !working {
+		l.freeStuck()
+	}
+}
+
+// freeStuck frees a lease whose work returned after Do had given up on it.
+func (l *Lease) freeStuck() {
+	if l.stuck.CompareAndSwap(true, false) {
+		l.dl.End(fmt.Errorf("lease %q: %w", l.name, ErrReleased))
+		l.freeLater(lease.Ended{How: lease.HowReleased, Why: "its work ended late", At: l.c.nowMS()})
+	}
 }
 
 // finish releases the lease after the work returned.

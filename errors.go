@@ -58,15 +58,17 @@ var (
 	ErrInvalid = store.ErrInvalid
 )
 
-// HeldError says who holds a lease. It is an [ErrHeld].
+// HeldError says who holds a lease, or a node's name. It is an [ErrHeld].
 type HeldError struct {
-	// Name is the lease's name.
+	// Name is the lease's name; empty for a node's.
 	Name string
+	// Node is the node's name; empty for a lease's.
+	Node string
 	// Owner identifies the holder's handle.
 	Owner string
 	// Label is the holder's own description of itself: host and process.
 	Label string
-	// Token is the holder's fencing token.
+	// Token is the holder's fencing token; of a node it is the owner's term.
 	Token uint64
 	// Since is when the holder acquired it, by the holder's wall clock.
 	Since time.Time
@@ -79,10 +81,24 @@ type HeldError struct {
 
 // Error names the holder.
 func (e *HeldError) Error() string {
+	if e.Node != "" {
+		return e.nodeError()
+	}
 	if e.Free != "" {
 		return fmt.Sprintf("lease %q: nobody holds it (last token %d), but it is not free yet: %s", e.Name, e.Token, e.Free)
 	}
 	s := fmt.Sprintf("lease %q: %v: %s (owner %s, token %d) since %s", e.Name, ErrHeld, e.Label, e.Owner, e.Token, e.Since.UTC().Format(time.RFC3339))
+	if e.Note != "" {
+		s += fmt.Sprintf(", note %q", e.Note)
+	}
+	return s
+}
+
+func (e *HeldError) nodeError() string {
+	if e.Free != "" {
+		return fmt.Sprintf("node %q: nobody owns the name (last term %d), but it is not free yet: %s", e.Node, e.Token, e.Free)
+	}
+	s := fmt.Sprintf("node %q: %v: a process (incarnation %s, term %d) since %s", e.Node, ErrHeld, e.Owner, e.Token, e.Since.UTC().Format(time.RFC3339))
 	if e.Note != "" {
 		s += fmt.Sprintf(", note %q", e.Note)
 	}
@@ -95,8 +111,10 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // RegressedError says that a counter fell: the store was restored from an older
 // copy, or failed over to a lagging one. It is an [ErrRegressed].
 type RegressedError struct {
-	// Name is the lease; empty for the namespace's floor.
+	// Name is the lease; empty for the namespace's floor, or a node's identity.
 	Name string
+	// Node is the node whose identity it is.
+	Node string
 	// Seen is the highest counter seen before, Now what the store shows.
 	Seen, Now uint64
 }
@@ -104,7 +122,10 @@ type RegressedError struct {
 // Error says what to do.
 func (e *RegressedError) Error() string {
 	what := fmt.Sprintf("lease %q", e.Name)
-	if e.Name == "" {
+	switch {
+	case e.Node != "":
+		what = fmt.Sprintf("the identity of node %q", e.Node)
+	case e.Name == "":
 		what = "the namespace's floor"
 	}
 	return fmt.Sprintf("%s: %v: counter %d was seen, now it is %d: if the store was restored from a backup, stop every client for the largest TTL and jump above %d",

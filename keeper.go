@@ -10,17 +10,24 @@ import (
 	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/deadline"
+	"github.com/tenure-project/tenure/internal/membership"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
-// startKeeper begins the renewals and the watch over the deadlines.
-func (l *Lease) startKeeper() {
+// start begins the renewals, for a lease of its own, and the watch over the
+// deadlines.
+func (l *Lease) start() {
+	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventAcquired})
+	if l.s != nil {
+		l.work.OnEnd(l.endContext)
+		l.dl.OnEnd(func() { l.endWork(l.ended(l.dl.Cause())) })
+		return
+	}
 	l.kept = make(chan struct{})
 	l.c.mu.Lock()
 	l.c.leases[l] = struct{}{}
 	l.c.mu.Unlock()
-	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventAcquired})
 	l.work.OnEnd(l.endContext)
 	l.dl.OnEnd(func() { l.quit(ErrExpired) })
 	go l.keep()
@@ -32,28 +39,62 @@ func (l *Lease) startKeeper() {
 func (l *Lease) endContext() {
 	cause := l.work.Cause()
 	if errors.Is(cause, deadline.ErrExpired) {
-		cause = l.expired()
-		l.c.log.Error("lease: not renewed in time, the work must stop", "lease", l.name, "token", l.token, "error", cause)
-		l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventLost, Err: cause})
+		l.tell(slog.LevelError, "lease: not renewed in time, the work must stop", l.ended(cause))
 	}
-	l.cancel(cause)
-	// Work that has ended by now, or that nobody watches, must not keep the lease
-	// for ever: after the stop limit it is left to lapse (LS6).
+	l.cancel(l.ended(cause))
+	l.awaitOver()
+	l.retire()
+}
+
+// awaitOver waits until the lease is over for good. Work that has ended by now, or
+// that nobody watches, must not keep a lease of its own for ever: after the stop
+// limit it is left to lapse (LS6). A session's stays until its holder releases it
+// or the session ends (LS8).
+func (l *Lease) awaitOver() {
+	if l.s != nil {
+		<-l.dl.Done()
+		return
+	}
 	t := l.c.clk.AfterFunc(l.limit, l.stopKeeper)
 	<-l.kept
 	t.Stop()
-	l.retire()
+}
+
+// tell reports the end of a lease. What ends ten thousand leases of one session is
+// one event for a person.
+func (l *Lease) tell(level slog.Level, what string, cause error) {
+	if l.s != nil && l.s.Err() != nil {
+		level = slog.LevelDebug
+	}
+	l.c.log.Log(context.Background(), level, what, "lease", l.name, "token", l.token, "error", cause)
+	l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventLost, Err: cause})
+}
+
+// ended is the cause of the end of one of the lease's deadlines in the words of
+// this package.
+func (l *Lease) ended(cause error) error {
+	switch {
+	case errors.Is(cause, deadline.ErrExpired):
+		return l.expired()
+	case l.s != nil && errors.Is(cause, membership.ErrLost):
+		return fmt.Errorf("lease %q (token %d): %w with its session: %w", l.name, l.token, ErrLost, cause)
+	}
+	return cause
 }
 
 // expired is why the lease ended at its deadline: credentials that ran out are
 // another matter than a store that hung.
 func (l *Lease) expired() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.trouble == nil {
+	trouble := l.trouble
+	l.mu.Unlock()
+	if l.s != nil {
+		trouble = l.s.m.Health().Err
+	}
+	if trouble == nil {
 		return fmt.Errorf("lease %q (token %d): %w", l.name, l.token, ErrExpired)
 	}
-	return fmt.Errorf("lease %q (token %d): %w; the last try: %w", l.name, l.token, ErrExpired, l.trouble)
+	return fmt.Errorf("lease %q (token %d): %w; the last try: %w", l.name, l.token, ErrExpired, trouble)
 }
 
 // retire forgets the lease once it is over and its work has returned.
@@ -64,13 +105,21 @@ func (l *Lease) retire() {
 	if working {
 		return // Do calls it again
 	}
-	l.c.mu.Lock()
-	delete(l.c.leases, l)
-	l.c.mu.Unlock()
+	if l.s != nil {
+		l.s.forget(l)
+	} else {
+		l.c.mu.Lock()
+		delete(l.c.leases, l)
+		l.c.mu.Unlock()
+	}
 	l.leave()
 }
 
-func (l *Lease) stopKeeper() { l.quit(ErrReleased) }
+func (l *Lease) stopKeeper() {
+	if l.quit != nil {
+		l.quit(ErrReleased)
+	}
+}
 
 // keep renews until the lease is over or the keeper is told to stop. It does
 // nothing else: no clean-up, listing or archiving may delay a renewal.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/core/lease"
@@ -14,10 +16,12 @@ import (
 )
 
 // Lease is the right to act on a named resource while it is kept alive. It is
-// renewed in the background until it is released or lost; once lost it is over
-// for good. All methods are safe for concurrent use.
+// renewed in the background, or lives as long as its [Session], until it is
+// released or lost; once lost it is over for good. All methods are safe for
+// concurrent use.
 type Lease struct {
 	c      *Client
+	s      *Session // that the lease lives by; nil: it renews itself
 	name   string
 	owner  lease.Owner
 	token  uint64
@@ -43,6 +47,7 @@ type Lease struct {
 	archive uint64   // past tenures up to this token are archived
 	end     endState
 
+	stuck    atomic.Bool   // its work was asked to stop and did not in time
 	working  bool          // Do's function has not returned yet
 	finished chan struct{} // closed when Do returns; nil without Do
 }
@@ -65,11 +70,15 @@ type endState struct {
 
 func newLease(c *Client, name string, req request, rec *lease.Record) *Lease {
 	l := &Lease{
-		c: c, name: name, owner: *rec.Owner, token: rec.Token, timing: req.timing, limit: req.stopLimit,
-		dl: deadline.New(c.clk, req.timing.Margin), work: deadline.New(c.clk, req.timing.Margin),
+		c: c, s: req.s, name: name, owner: *rec.Owner, token: rec.Token, timing: req.timing, limit: req.stopLimit,
 		leave: func() {}, end: endState{lock: make(chan struct{}, 1)},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	if l.s != nil {
+		l.dl, l.work = deadline.NewUnder(l.s.m.Deadline()), deadline.NewUnder(l.s.stopDeadline(req.timing.Stop))
+		return l
+	}
+	l.dl, l.work = deadline.New(c.clk, req.timing.Margin), deadline.New(c.clk, req.timing.Margin)
 	l.keeping, l.quit = context.WithCancelCause(context.Background())
 	return l
 }
@@ -83,6 +92,16 @@ func (l *Lease) Token() uint64 { return l.token }
 
 // Owner identifies this handle; no other handle anywhere is the same owner.
 func (l *Lease) Owner() string { return l.owner.Incarnation }
+
+// Proof names this exact ownership: who holds it, and its token. Node and Term are
+// those of the lease's session, empty and 0 without one.
+func (l *Lease) Proof() Proof {
+	p := Proof{Incarnation: l.owner.Incarnation, Term: l.owner.Term, Token: l.token}
+	if l.s != nil {
+		p.Node = l.owner.Node
+	}
+	return p
+}
 
 // TTL is the lease's time to live.
 func (l *Lease) TTL() time.Duration { return l.timing.TTL }
@@ -141,7 +160,7 @@ func (l *Lease) overErr() error {
 		return nil
 	}
 	if err := l.dl.Cause(); err != nil && !errors.Is(err, deadline.ErrExpired) {
-		return err
+		return l.ended(err)
 	}
 	return fmt.Errorf("lease %q: %w", l.name, ErrExpired)
 }
@@ -163,8 +182,7 @@ func lostTo(r *lease.Record) error {
 func (l *Lease) lose(cause error) error {
 	cause = fmt.Errorf("lease %q (token %d): %w", l.name, l.token, cause)
 	if l.dl.End(cause) {
-		l.c.log.Error("lease: lost", "lease", l.name, "token", l.token, "cause", cause)
-		l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventLost, Err: cause})
+		l.tell(slog.LevelError, "lease: lost", cause)
 	}
 	l.endWork(cause)
 	return cause
@@ -221,7 +239,7 @@ func (l *Lease) write(ctx context.Context, rec *lease.Record, over store.Version
 		return settle.Result{Outcome: settle.Rejected}, err
 	}
 	pace := l.c.pace(l.timing)
-	if _, live := l.dl.T(); live { // a renewal: its tries come closer as T does
+	if _, live := l.dl.T(); live && l.s == nil { // a renewal: its tries come closer as T does
 		pace.Left, w.Failed = l.dl.Remaining, l.renewalFails
 	}
 	res, err := settle.Do(ctx, l.c.st, w, pace)

@@ -156,6 +156,33 @@ func (m *memory) recall(name string, body []byte) lease.Observation {
 	return *n.Observation
 }
 
+// recallFrom returns the boot-clock instant from which exactly body was seen under
+// name, if it was on this boot and in this time namespace.
+func (m *memory) recallFrom(name string, body []byte) (from time.Duration, ok bool) {
+	o := m.recall("\x00seen\x00"+name, body)
+	return o.From, o != lease.Observation{}
+}
+
+// rememberFrom keeps that instant.
+func (m *memory) rememberFrom(name string, body []byte, from time.Duration) {
+	m.remember("\x00seen\x00"+name, &lease.Observation{From: from}, body)
+}
+
+// rememberCounter keeps the highest counter seen of name for the next command, if
+// it rose.
+func (m *memory) rememberCounter(name string, counter uint64) {
+	if m.dir != "" && m.kept(name) < counter {
+		m.remember(name, nil, nil)
+	}
+}
+
+// kept is the counter of name that the folder holds.
+func (m *memory) kept(name string) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.load(name).Seen
+}
+
 func (m *memory) verdictPath() string { return m.path("\x00probe") }
 
 func (m *memory) probed(info store.Info) bool {

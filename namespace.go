@@ -91,20 +91,31 @@ func (c *Client) createSpace(ctx context.Context) (*lease.Namespace, error) {
 	if c.recover != nil {
 		return c.recoverSpace(ctx)
 	}
-	for key, err := range c.list(ctx, store.Prefix(c.namespace, "lease")) {
-		if err != nil {
+	for _, kind := range []string{"lease", "identity"} {
+		if err := c.checkNoneLeft(ctx, kind); err != nil {
 			return nil, err
+		}
+	}
+	return c.newSpace(ctx, 0)
+}
+
+// checkNoneLeft returns an error if there is any record of the kind though there
+// are no settings.
+func (c *Client) checkNoneLeft(ctx context.Context, kind string) error {
+	for key, err := range c.list(ctx, store.Prefix(c.namespace, kind)) {
+		if err != nil {
+			return err
 		}
 		switch _, _, err := c.readSpace(ctx); {
 		case err == nil:
-			return nil, store.Errorf(store.ErrExists, "", "open", c.spaceKey(), "another made it just now")
+			return store.Errorf(store.ErrExists, "", "open", c.spaceKey(), "another made it just now")
 		case !errors.Is(err, store.ErrNotFound):
-			return nil, err
+			return err
 		}
-		return nil, store.Errorf(ErrCorrupt, c.st.Info().Identity, "open", c.spaceKey(),
-			"the namespace has leases (%s) but its settings are gone: restore them, or see docs/GUARANTEES.md on lost state", key)
+		return store.Errorf(ErrCorrupt, c.st.Info().Identity, "open", c.spaceKey(),
+			"the namespace has records (%s) but its settings are gone: restore them, or see docs/GUARANTEES.md on lost state", key)
 	}
-	return c.newSpace(ctx, 0)
+	return nil
 }
 
 // recoverSpace makes lost settings anew, above every counter that is still
@@ -119,6 +130,12 @@ func (c *Client) recoverSpace(ctx context.Context) (*lease.Namespace, error) {
 			return nil, err
 		}
 		floor = max(floor, f.rec.Counter)
+	}
+	for h, err := range c.ids.List(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		floor = max(floor, h.Record.Counter)
 	}
 	c.log.Warn("namespace: its settings were lost and are made anew", "namespace", c.namespace, "floor", floor)
 	return c.newSpace(ctx, floor)

@@ -5,7 +5,8 @@ import "time"
 // EventKind is a kind of [Event].
 type EventKind string
 
-// What happens to a lease that this process holds.
+// What happens to a lease or a session that this process holds. A session's leases
+// have no renewals of their own.
 const (
 	// EventAcquired: the lease was handed out.
 	EventAcquired EventKind = "acquired"
@@ -19,11 +20,14 @@ const (
 	EventReleased EventKind = "released"
 )
 
-// Event is one thing that happened to a lease, for metrics.
+// Event is one thing that happened to a lease or a session, for metrics.
 type Event struct {
-	// Lease and Token name the tenure.
+	// Lease and Token name the tenure; empty for a session.
 	Lease string
 	Token uint64
+	// Node and Term name the session; empty for a lease.
+	Node string
+	Term uint64
 	// Kind says what happened.
 	Kind EventKind
 	// Took is how long the store needed.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/membership"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 	"github.com/tenure-project/tenure/store/filestore"
@@ -24,6 +25,7 @@ type Client struct {
 	st     store.Store
 	owned  bool // Close closes st
 	memory *memory
+	ids    *membership.Identities
 
 	accept context.Context // ends when Close begins: no acquisition goes on
 	refuse context.CancelCauseFunc
@@ -37,10 +39,11 @@ type Client struct {
 	witnessing chan struct{} // held (capacity 1) by who takes the witness
 	witness    store.Witness
 
-	mu     sync.Mutex
-	lines  map[string]*line
-	leases map[*Lease]struct{}
-	space  *lease.Namespace
+	mu       sync.Mutex
+	lines    map[string]*line
+	leases   map[*Lease]struct{} // that renew themselves
+	sessions map[*Session]struct{}
+	space    *lease.Namespace
 	// The namespace's record as last read: its bytes and what they say.
 	spaceBody []byte
 	spaceRead lease.Namespace
@@ -170,7 +173,7 @@ func New(ctx context.Context, st store.Store, opts ...Option) (*Client, error) {
 	if r := cfg.retention; r != nil && *r != 0 && (*r < lease.MinRetention || *r%time.Millisecond != 0) {
 		return nil, store.Errorf(ErrInvalid, "", "open", "", "a retention is 0 (for ever) or at least %v, not %v", lease.MinRetention, *r)
 	}
-	c := &Client{config: cfg, st: st, lines: map[string]*line{}, leases: map[*Lease]struct{}{}, witnessing: make(chan struct{}, 1)}
+	c := &Client{config: cfg, st: st, lines: map[string]*line{}, leases: map[*Lease]struct{}{}, sessions: map[*Session]struct{}{}, witnessing: make(chan struct{}, 1)}
 	var err error
 	if c.memory, err = openMemory(cfg.stateDir, st.Info(), cfg.namespace); err != nil {
 		return nil, err
@@ -190,7 +193,12 @@ func (c *Client) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.explainGuard(ctx, c.openNamespace(ctx))
+	c.ids = c.identities() // to look for what is there already
+	if err := c.openNamespace(ctx); err != nil {
+		return c.explainGuard(ctx, err)
+	}
+	c.ids = c.identities()
+	return nil
 }
 
 // explainGuard makes of settings that cannot be read what they are, if they are
@@ -226,8 +234,8 @@ func (c *Client) Namespace() string { return c.namespace }
 // Store is the store that the client works on.
 func (c *Client) Store() store.Store { return c.st }
 
-// Close ends every lease of the client: their contexts are cancelled with
-// ErrShutdown, then they are released. Work under Do is waited for within its
+// Close ends every lease of the client, and its sessions leave: their contexts are
+// cancelled with ErrShutdown, then they are released. Work under Do is waited for within its
 // stop limit. Close waits for unsettled writes for at most their own limits,
 // and returns what could not be confirmed. Calling it twice is fine.
 func (c *Client) Close() error {
@@ -241,24 +249,27 @@ func (c *Client) Close() error {
 	c.refuse(ErrClosed)
 	c.acquiring.Wait() // from here on no lease is added
 	c.mu.Lock()
-	leases := make([]*Lease, 0, len(c.leases))
+	ends := make([]func() error, 0, len(c.leases)+len(c.sessions))
 	for l := range c.leases {
-		leases = append(leases, l)
+		ends = append(ends, l.shutdown)
+	}
+	for s := range c.sessions {
+		ends = append(ends, func() error { return s.leave(context.Background()) })
 	}
 	c.mu.Unlock()
 
-	errs := make([]error, len(leases)+2)
+	errs := make([]error, len(ends)+2)
 	var wg sync.WaitGroup
-	for i, l := range leases {
-		wg.Go(func() { errs[i] = l.shutdown() })
+	for i, end := range ends {
+		wg.Go(func() { errs[i] = end() })
 	}
 	wg.Wait()
 	c.awaitBackground()
 	if c.witness != nil { // nobody acquires any more
-		errs[len(leases)] = c.witness.Close()
+		errs[len(ends)] = c.witness.Close()
 	}
 	if c.owned {
-		errs[len(leases)+1] = c.st.Close()
+		errs[len(ends)+1] = c.st.Close()
 	}
 	return errors.Join(errs...)
 }

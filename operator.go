@@ -25,7 +25,10 @@ func (c *Client) ReleaseByProof(ctx context.Context, name string, token uint64, 
 			}
 		}
 		tried = true
-		if r == nil || !r.Held() || r.Kind != lease.Self || r.Token != token || r.Owner.Incarnation != owner {
+		if r != nil && r.Held() && r.Kind == lease.Session && r.Token == token {
+			return nil, store.Errorf(ErrInvalid, c.st.Info().Identity, "release", name, "the lease is held by the session of node %q, which alone releases it: steal it, or end the session", r.Owner.Node)
+		}
+		if r == nil || !r.Held() || r.Token != token || r.Owner.Incarnation != owner {
 			return nil, fmt.Errorf("lease %q: owner %s, token %d: %w", name, owner, token, lostTo(r))
 		}
 		return r.End(attempt, lease.Ended{How: lease.HowReleased, At: c.nowMS()}), nil
@@ -66,7 +69,11 @@ func (c *Client) Steal(ctx context.Context, name string, o StealOptions) (Status
 		if r == nil {
 			return nil, store.Errorf(ErrNotFound, c.st.Info().Identity, "steal", name, "the lease was never used")
 		}
-		return r.Steal(attempt, o.Token, o.Vouch, o.Reason, o.By, c.nowMS())
+		told, err := c.tellSession(ctx, name, r, o.Token)
+		if err != nil {
+			return nil, err
+		}
+		return r.Steal(attempt, lease.Theft{Token: o.Token, Vouch: o.Vouch, Told: told, Why: o.Reason, By: o.By, NowMS: c.nowMS()})
 	}); err != nil {
 		return Status{}, err
 	}
@@ -134,9 +141,10 @@ func (c *Client) Jump(ctx context.Context, name string, above uint64) error {
 	})
 }
 
-// JumpAll raises the namespace's floor and then the counter of every lease in
-// it to at least above, and returns how many leases it raised. It goes on past
-// records that it cannot raise and returns their errors joined.
+// JumpAll raises the namespace's floor and then the counter of every lease and of
+// every node in it to at least above, and returns how many it raised. It goes on
+// past records that it cannot raise and returns their errors joined. Sessions of
+// raised nodes end at their next renewal.
 func (c *Client) JumpAll(ctx context.Context, above uint64) (raised int, err error) {
 	if err := checkJump(above); err != nil {
 		return 0, err
@@ -150,6 +158,18 @@ func (c *Client) JumpAll(ctx context.Context, above uint64) (raised int, err err
 			if err = c.Jump(ctx, f.rec.Resource, above); err == nil {
 				raised++
 			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for h, err := range c.ids.List(ctx) {
+		changed := false
+		if err == nil {
+			changed, err = c.ids.Jump(ctx, h.Node, above)
+		}
+		if changed {
+			raised++
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -202,6 +202,7 @@ type Raiser interface {
 type AcquireOption func(*request)
 
 type request struct {
+	s         *Session // that acquires; nil: the lease renews itself
 	timing    lease.Timing
 	note      string
 	guards    []Raiser

@@ -90,7 +90,7 @@ func (l *Lease) giveUpTo(ctx context.Context, cause error, e lease.Ended, succes
 // to free. One that merely expired may still be ours, and is freed (B18: by
 // exact owner and token).
 func (l *Lease) lostErr() error {
-	if err := l.dl.Cause(); errors.Is(err, ErrLost) && !errors.Is(err, ErrExpired) {
+	if err := l.ended(l.dl.Cause()); errors.Is(err, ErrLost) && !errors.Is(err, ErrExpired) {
 		return err
 	}
 	return nil
@@ -99,17 +99,17 @@ func (l *Lease) lostErr() error {
 // freeLater goes on freeing the record in the background, for as long as it
 // could still block others.
 func (l *Lease) freeLater(e lease.Ended) {
-	l.c.background(func(ctx context.Context) {
+	l.later(2*l.timing.TTL, func(ctx context.Context) error {
 		l.end.lock <- struct{}{}
 		defer func() { <-l.end.lock }()
 		if l.end.done {
-			return
+			return nil
 		}
-		ctx, cancel := settle.Limit(ctx, l.c.clk, 2*l.timing.TTL)
-		defer cancel()
-		if err := l.freeTo(ctx, e, l.end.successor, l.end.hold); err == nil || errors.Is(err, ErrLost) {
+		err := l.freeTo(ctx, e, l.end.successor, l.end.hold)
+		if err == nil || errors.Is(err, ErrLost) {
 			l.end.done, l.end.err = true, err
 		}
+		return err
 	})
 }
 
@@ -204,15 +204,24 @@ func (l *Lease) fate(ctx context.Context, r *lease.Record) error {
 	return lostTo(r)
 }
 
-// shutdown ends the lease because the client closes.
+// shutdown ends the lease because the client closes or the session leaves.
 func (l *Lease) shutdown() error {
+	l.stopWork(ErrShutdown)
+	if l.awaitWork() {
+		return nil
+	}
+	return l.giveUp(context.Background(), ErrShutdown, lease.Ended{How: lease.HowReleased, Why: "shutdown"})
+}
+
+// awaitWork waits until Do has returned, which it does within its stop limit and
+// its release limit, and reports whether there is a Do at all.
+func (l *Lease) awaitWork() bool {
 	l.mu.Lock()
 	finished := l.finished
 	l.mu.Unlock()
 	if finished == nil {
-		return l.giveUp(context.Background(), ErrShutdown, lease.Ended{How: lease.HowReleased, Why: "shutdown"})
+		return false
 	}
-	l.stopWork(ErrShutdown)
-	<-finished // Do returns within its stop limit and its release limit
-	return nil
+	<-finished
+	return true
 }

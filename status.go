@@ -40,8 +40,11 @@ type Status struct {
 	// Token is the present or last holder's token, Counter the highest token
 	// ever given or reserved.
 	Token, Counter uint64
-	// Owner and Label name the present holder; empty unless held.
+	// Owner and Label name the present holder; empty unless held. Of a session's
+	// lease they are its incarnation and its node's name, and Term is its term: see
+	// Client.Node.
 	Owner, Label string
+	Term         uint64
 	// Note is the holder's note.
 	Note string
 	// Since is when the holder acquired it, or when it ended, by the wall clock
@@ -70,7 +73,7 @@ func statusOf(name string, r *lease.Record) Status {
 	s.Kind, s.State, s.Token, s.Counter = string(r.Kind), Released, r.Token, r.Counter
 	s.Note, s.TTL, s.Renewal, s.Successor = r.Note, r.TTL(), r.Renewal, r.Successor
 	if r.Held() {
-		s.State, s.Owner, s.Label, s.Since = Held, r.Owner.Incarnation, r.Owner.Node, time.UnixMilli(r.Since)
+		s.State, s.Owner, s.Label, s.Term, s.Since = Held, r.Owner.Incarnation, r.Owner.Node, r.Owner.Term, time.UnixMilli(r.Since)
 		if r.Lock != nil {
 			s.Proof = r.Lock.Tree
 		}

@@ -157,6 +157,13 @@ func (a *acquirer) watch(ctx context.Context, f found, ripeAt time.Duration) err
 			}
 		})
 	}
+	if o := f.rec.Owner; o != nil && f.rec.Kind == lease.Session {
+		wg.Go(func() {
+			if a.awaitSession(wctx, *o) {
+				cancel()
+			}
+		})
+	}
 	a.c.awaitChange(wctx, a.c.leaseKey(a.name), f.ver, a.pollEvery())
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -54,17 +54,20 @@ func (g *grant) live(c clock.Clock) bool {
 // final: an expired deadline cannot be revived; whoever may act again gets a
 // new one (DL1). All methods are safe for concurrent use.
 type Deadline struct {
-	clk   clock.Clock
-	slack time.Duration
+	clk    clock.Clock
+	slack  time.Duration
+	parent *Deadline // whose grant this one lives by; nil for one of its own
 
 	grant atomic.Pointer[grant] // nil while idle and once ended
+	over  atomic.Bool           // ended
 
-	mu    sync.Mutex
-	timer clock.Timer // pending while a grant stands
-	ended bool
-	cause error
-	done  chan struct{}
-	onEnd []func()
+	mu       sync.Mutex
+	timer    clock.Timer // pending while a grant stands
+	cause    error
+	done     chan struct{}
+	onEnd    []func()
+	children map[*Deadline]struct{} // that have not ended
+	orphans  map[*Deadline]struct{} // to be ended once the lock is free
 }
 
 // New returns an idle deadline. margin is the holder's margin, of which an
@@ -74,24 +77,48 @@ func New(c clock.Clock, margin time.Duration) *Deadline {
 	return &Deadline{clk: c, slack: margin / 8, done: make(chan struct{})}
 }
 
+// NewUnder returns a deadline that lives by parent's grants: it is live while
+// parent is, until it is ended itself, and it ends with parent, for parent's cause
+// (DL6). It costs no timer, and nothing when parent is extended.
+func NewUnder(parent *Deadline) *Deadline {
+	d := &Deadline{clk: parent.clk, parent: parent, done: make(chan struct{})}
+	parent.mu.Lock()
+	ended := parent.over.Load()
+	if !ended {
+		if parent.children == nil {
+			parent.children = map[*Deadline]struct{}{}
+		}
+		parent.children[d] = struct{}{}
+	}
+	parent.mu.Unlock()
+	if ended {
+		d.End(parent.Cause())
+	}
+	return d
+}
+
 // Live reports whether the holder may act right now, strictly before T. It
 // takes no lock, allocates nothing, and costs about one clock reading.
 func (d *Deadline) Live() bool {
+	if d.parent != nil {
+		return !d.over.Load() && d.parent.Live()
+	}
 	g := d.grant.Load()
 	return g != nil && g.live(d.clk)
 }
 
 // Extend sets T to from + life and reports whether the deadline is live then.
 // It sets, it does not add, so it can also shorten. After a natural expiry or
-// an end it does nothing and returns false.
+// an end it does nothing and returns false, and so does one under a parent, which
+// has no grants of its own.
 func (d *Deadline) Extend(from Stamp, life time.Duration) bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	now := d.clk.Boot()
 	if g := d.grant.Load(); g != nil && now >= g.t {
 		d.endLocked(ErrExpired)
 	}
-	if d.ended {
+	if d.over.Load() || d.parent != nil {
 		return false
 	}
 	g := &grant{ref: from, life: life, t: from.boot + life, slack: d.slack}
@@ -123,9 +150,9 @@ func (d *Deadline) armLocked(t time.Duration) {
 
 func (d *Deadline) expire() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	g := d.grant.Load()
-	if d.ended || g == nil {
+	if d.over.Load() || g == nil {
 		return
 	}
 	if d.clk.Boot() < g.t {
@@ -139,11 +166,11 @@ func (d *Deadline) expire() {
 // granted anew. After the end it does nothing.
 func (d *Deadline) Withdraw() {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.unlock()
 	if g := d.grant.Load(); g != nil && d.clk.Boot() >= g.t {
 		d.endLocked(ErrExpired)
 	}
-	if d.ended {
+	if d.over.Load() {
 		return
 	}
 	d.grant.Store(nil)
@@ -153,18 +180,42 @@ func (d *Deadline) Withdraw() {
 // End ends the deadline for good and wakes every waiter; the first cause
 // stays. It reports whether this call ended it.
 func (d *Deadline) End(cause error) bool {
+	if !d.end(cause) {
+		return false
+	}
+	if p := d.parent; p != nil {
+		p.mu.Lock()
+		delete(p.children, d)
+		p.mu.Unlock()
+	}
+	return true
+}
+
+func (d *Deadline) end(cause error) bool {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ended {
+	defer d.unlock()
+	if d.over.Load() {
 		return false
 	}
 	d.endLocked(cause)
 	return true
 }
 
+// unlock gives up the lock, and ends whatever lived by this deadline if it has
+// ended: two deadlines are never locked at once.
+func (d *Deadline) unlock() {
+	orphans, cause := d.orphans, d.cause
+	d.orphans = nil
+	d.mu.Unlock()
+	for child := range orphans {
+		child.end(cause)
+	}
+}
+
 func (d *Deadline) endLocked(cause error) {
-	d.ended = true
+	d.over.Store(true)
 	d.cause = cause
+	d.orphans, d.children = d.children, nil
 	d.grant.Store(nil)
 	d.stopTimerLocked()
 	close(d.done)
@@ -179,7 +230,7 @@ func (d *Deadline) endLocked(cause error) {
 func (d *Deadline) OnEnd(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.ended {
+	if d.over.Load() {
 		go f()
 		return
 	}
@@ -207,6 +258,9 @@ func (d *Deadline) Cause() error {
 // T is the instant on the boot clock until which the holder may act, and
 // whether there is one.
 func (d *Deadline) T() (time.Duration, bool) {
+	if d.parent != nil && !d.over.Load() {
+		return d.parent.T()
+	}
 	if g := d.grant.Load(); g != nil {
 		return g.t, true
 	}
@@ -220,9 +274,4 @@ func (d *Deadline) Remaining() time.Duration {
 		return 0
 	}
 	return max(0, t-d.clk.Boot())
-}
-
-// Follow ends d when parent ends, with parent's cause (DL6).
-func (d *Deadline) Follow(parent *Deadline) {
-	parent.OnEnd(func() { d.End(parent.Cause()) })
 }

@@ -185,19 +185,57 @@ func bubbleSub(t *testing.T, name string, f func(t *testing.T, c *clock.Virtual)
 	t.Run(name, func(t *testing.T) { bubble(t, f) })
 }
 
-// A child ends with its parent, and not the other way round.
+// What lives under a parent is live exactly while both are, whoever ends first,
+// and the parent forgets what ended before it.
 //
 // SPEC DL6
-func TestFollow(t *testing.T) {
+func TestUnder(t *testing.T) {
 	bubble(t, func(t *testing.T, c *clock.Virtual) {
-		parent, child := New(c, margin), New(c, margin)
-		parent.Extend(Take(c), life)
-		child.Extend(Take(c), 2*life)
-		child.Follow(parent)
-		time.Sleep(life + time.Millisecond)
-		synctest.Wait()
-		if child.Live() || !errors.Is(child.Cause(), ErrExpired) {
-			t.Fatalf("child outlives parent: %v", child.Cause())
+		cause := errors.New("the session ended")
+		parent := New(c, margin)
+		early := NewUnder(parent)
+		if early.Live() {
+			t.Fatal("live under a parent that is idle")
+		}
+		parent.Extend(Take(c), time.Minute)
+		if !early.Live() || early.Extend(Take(c), time.Hour) {
+			t.Fatal("not live with its parent, or granted by itself")
+		}
+		if at, ok := early.T(); !ok || at != c.Boot()+time.Minute || early.Remaining() != time.Minute {
+			t.Fatalf("T is %v, %v", at, ok)
+		}
+		own := errors.New("released")
+		early.End(own)
+		if early.Live() || early.Cause() != own || len(parent.children) != 0 || !parent.Live() {
+			t.Fatal("an end of its own is not just its own")
+		}
+		late := NewUnder(parent)
+		told := make(chan error, 1)
+		late.OnEnd(func() { told <- late.Cause() })
+		parent.End(cause)
+		if err := <-told; err != cause || late.Live() {
+			t.Fatalf("ended by %v", err)
+		}
+		if _, ok := late.T(); ok {
+			t.Fatal("a T after the end")
+		}
+		if after := NewUnder(parent); after.Live() || after.Cause() != cause {
+			t.Fatal("live under a parent that has ended")
+		}
+	})
+}
+
+// A parent that expires ends what is under it.
+//
+// SPEC DL6
+func TestUnderExpires(t *testing.T) {
+	bubble(t, func(t *testing.T, c *clock.Virtual) {
+		parent := New(c, margin)
+		parent.Extend(Take(c), time.Second)
+		child := NewUnder(parent)
+		<-child.Done()
+		if child.Cause() != ErrExpired {
+			t.Fatal(child.Cause())
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 // Claim is what an acquirer wants to be written.
 type Claim struct {
+	Kind     Kind
 	Resource string
 	Owner    Owner
 	TTL      time.Duration
@@ -19,6 +20,9 @@ type Claim struct {
 	NowMS    int64  // wall clock, for people
 	// ClockInstance names the store's clock, where it may decide (LS3).
 	ClockInstance string
+	// Evidence is cited where the lease is taken from a session that is over
+	// (LS8).
+	Evidence string
 }
 
 // Grant returns the record that makes c's owner the holder, at token
@@ -27,9 +31,9 @@ type Claim struct {
 func Grant(prev *Record, floor uint64, c Claim, how string) (*Record, error) {
 	base := floor
 	next := &Record{
-		V: record.Level, Kind: Self, Resource: c.Resource, Owner: &c.Owner,
+		V: record.Level, Kind: c.Kind, Resource: c.Resource, Owner: &c.Owner,
 		TTLMS: c.TTL.Milliseconds(), WriterAttempt: c.Attempt, HolderAttempt: c.Attempt,
-		Note: c.Note, Since: c.NowMS, Lock: c.Lock, ClockInstance: c.ClockInstance,
+		Note: c.Note, Since: c.NowMS, Lock: c.Lock, ClockInstance: c.ClockInstance, Evidence: c.Evidence,
 	}
 	if prev != nil {
 		next.V = max(prev.V, record.Level) // no write lowers a record's level (ST15)
@@ -66,22 +70,39 @@ func (r *Record) End(attempt string, e Ended) *Record {
 	return next.fit()
 }
 
-// Steal ends the tenure of token whether or not its holder lives (LS11). With
-// vouch the next acquire is at once; else everyone first observes the record
-// for the superseded TTL.
-func (r *Record) Steal(attempt string, token uint64, vouch bool, why, by string, nowMS int64) (*Record, error) {
+// Theft is the end of a tenure by an operator.
+type Theft struct {
+	Token   uint64 // of the tenure that is meant
+	Why, By string
+	NowMS   int64
+	// Vouch says that the operator knows the holder to be gone.
+	Vouch bool
+	// Told says, of a session's lease, that the revocation is durable in its
+	// holder's identity, or that its session is over: a session renews no lease
+	// that could be refused.
+	Told bool
+}
+
+// Steal ends a tenure whether or not its holder lives (LS11). If it is vouched
+// for, the next acquire is at once; else everyone first observes the record for
+// the superseded TTL.
+func (r *Record) Steal(attempt string, t Theft) (*Record, error) {
 	switch {
 	case !r.Held():
 		return nil, store.Errorf(store.ErrConflict, "", "steal", r.Resource, "nobody holds it (last token %d)", r.Token)
-	case r.Token != token:
-		return nil, store.Errorf(store.ErrConflict, "", "steal", r.Resource, "it is held with token %d, not %d", r.Token, token)
-	case r.Kind == Session:
-		return nil, store.Errorf(store.ErrInvalid, "", "steal", r.Resource, "a session's lease is revoked in its holder's identity first, which this version cannot do")
+	case r.Token != t.Token:
+		return nil, store.Errorf(store.ErrConflict, "", "steal", r.Resource, "it is held with token %d, not %d", r.Token, t.Token)
+	case r.Kind == Session && !t.Told:
+		return nil, store.Errorf(store.ErrInvalid, "", "steal", r.Resource, "a session's lease is revoked in its holder's identity first")
 	case r.Counter >= record.MaxNumber:
 		return nil, store.Errorf(store.ErrInvalid, "", "steal", r.Resource, "the counter is at its end")
 	}
-	e := Ended{How: HowVouched, Why: why, By: by, At: nowMS}
-	if !vouch {
+	e := Ended{How: HowVouched, Why: t.Why, By: t.By, At: t.NowMS}
+	switch {
+	case t.Vouch:
+	case r.Kind == Session:
+		e.How, e.SupersededTTLMS = HowRevoked, r.TTLMS
+	default:
 		e.How, e.SupersededTTLMS = HowForced, r.TTLMS
 	}
 	next := r.End(attempt, e)

@@ -45,11 +45,11 @@ func forms() map[string]*Record {
 	session.Kind, session.Owner, session.Lock, session.Evidence = Session, &Owner{Node: "n1", Incarnation: id1, Term: 5}, nil, "certificate"
 	handed := full().End(id3, Ended{How: HowReleased, At: 1_767_225_700_000})
 	handed.Successor, handed.HoldMS = "host-c", 5000
-	forced, err := full().Steal(id3, 42, false, "host on fire", "anna", 1_767_225_700_000)
+	forced, err := full().Steal(id3, Theft{Token: 42, Why: "host on fire", By: "anna", NowMS: 1_767_225_700_000})
 	if err != nil {
 		panic(err)
 	}
-	first, err := Grant(nil, 0, Claim{Resource: "a", Owner: Owner{Incarnation: id1}, TTL: time.Second, Attempt: id2, NowMS: 1}, "")
+	first, err := Grant(nil, 0, Claim{Kind: Self, Resource: "a", Owner: Owner{Incarnation: id1}, TTL: time.Second, Attempt: id2, NowMS: 1}, "")
 	if err != nil {
 		panic(err)
 	}
@@ -197,7 +197,7 @@ func TestRecordIsBounded(t *testing.T) {
 	nasty := strings.Repeat("\u2028", 42) // six bytes each in JSON
 	r := full()
 	for token := uint64(1000); token < 1100; token++ {
-		c := Claim{Resource: strings.Repeat("\\", 128), Owner: Owner{Node: strings.Repeat(`"`, 128), Incarnation: id1},
+		c := Claim{Kind: Self, Resource: strings.Repeat("\\", 128), Owner: Owner{Node: strings.Repeat(`"`, 128), Incarnation: id1},
 			TTL: time.Second, Attempt: id2, Note: strings.Repeat("\n", MaxNote/2)}
 		next, err := Grant(r, token, c, HowObserved)
 		if err != nil {
@@ -287,7 +287,7 @@ func TestTimingCheck(t *testing.T) {
 //
 // SPEC LS1 LS2 LS15 ST15
 func TestGrant(t *testing.T) {
-	c := Claim{Resource: "reports/nightly", Owner: Owner{Incarnation: id3}, TTL: time.Second, Attempt: id3, NowMS: 9}
+	c := Claim{Kind: Self, Resource: "reports/nightly", Owner: Owner{Incarnation: id3}, TTL: time.Second, Attempt: id3, NowMS: 9}
 	for _, x := range []struct {
 		prev  *Record
 		floor uint64
