@@ -155,10 +155,10 @@ type acquirer struct {
 	wait bool
 
 	obs      lease.Observation
-	over     sessionOver // evidence that the session found is over
 	ticket   store.Ticket
 	first    bool // nobody alive stands before us in the store's line
 	failures int
+	warned   bool // that the holder's session cannot be judged
 }
 
 func (a *acquirer) run(ctx context.Context) (*Lease, error) {

@@ -2,13 +2,13 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/bootid"
 	"github.com/tenure-project/tenure/internal/core/identity"
 	"github.com/tenure-project/tenure/internal/core/lease"
-	"github.com/tenure-project/tenure/internal/membership"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -92,39 +92,38 @@ func (c *Client) provenGone(ctx context.Context, r *lease.Record) (bool, error) 
 	return c.treeEmpty(r.Lock.Cgroup)
 }
 
-// sessionOver is the evidence that one session is over.
-type sessionOver struct {
-	owner lease.Owner
-	*membership.Evidence
-}
-
 // judgeSession says whether the lease of the session o may be taken: only evidence
 // that this exact session is over counts, never how long the lease was silent
 // (LS8). Whoever waits asks for it while waiting, together with everybody else in
 // this process.
 func (a *acquirer) judgeSession(ctx context.Context, o lease.Owner) (fall, time.Duration, error) {
-	if !a.wait {
-		e, _, err := a.c.ids.Over(ctx, o.Node, identity.Owner{Incarnation: o.Incarnation, Term: o.Term})
-		if err != nil {
+	who := identity.Owner{Incarnation: o.Incarnation, Term: o.Term}
+	e := a.c.ids.Known(o.Node, who)
+	if e == nil && !a.wait {
+		var err error
+		switch e, _, err = a.c.ids.Over(ctx, o.Node, who); {
+		case errors.Is(err, ErrMissingEvidence): // it must be taken for alive
+			a.c.log.Warn("lease: the store does not know its holder's session", "lease", a.name, "node", o.Node, "error", err)
+		case err != nil:
 			return fall{}, 0, fmt.Errorf("lease %q: is its holder's session over? %w", a.name, err)
 		}
-		a.over = sessionOver{o, e}
 	}
-	if a.over.Evidence == nil || a.over.owner != o {
+	if e == nil {
 		return fall{}, never, nil
 	}
-	return fall{how: a.over.How, evidence: a.over.Cite}, 0, nil
+	return fall{how: e.How, evidence: e.Cite}, 0, nil
 }
 
-// awaitSession waits until there is evidence that the session o is over.
+// awaitSession waits until there is evidence that the session o is over, which
+// judgeSession then knows.
 func (a *acquirer) awaitSession(ctx context.Context, o lease.Owner) bool {
-	e, err := a.c.ids.AwaitOver(ctx, o.Node, identity.Owner{Incarnation: o.Incarnation, Term: o.Term})
+	_, err := a.c.ids.AwaitOver(ctx, o.Node, identity.Owner{Incarnation: o.Incarnation, Term: o.Term})
 	if err != nil {
-		if ctx.Err() == nil {
+		if ctx.Err() == nil && !a.warned {
+			a.warned = true
 			a.c.log.Warn("lease: cannot tell whether its holder's session is over", "lease", a.name, "node", o.Node, "error", err)
 		}
 		return false
 	}
-	a.over = sessionOver{o, e}
 	return true
 }

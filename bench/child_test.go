@@ -37,6 +37,8 @@ const childTTL = time.Minute
 //
 //	acquire             prints "held", when, and the token
 //	release             prints "releasing" and "released", each with when
+//	keep <node> <n> <ttl> holds n leases under a session: see keep
+//	measure             prints what that process used so far
 //	loop <from> <until> acquires and releases between the two instants, and
 //	                    prints "looped", how often, and its longest wait
 //
@@ -49,6 +51,7 @@ func child(url string) error {
 	}
 	fmt.Println("ready")
 	var l *tenure.Lease
+	var k *kept
 	orders := bufio.NewScanner(os.Stdin)
 	for orders.Scan() {
 		order := strings.Fields(orders.Text())
@@ -63,6 +66,11 @@ func child(url string) error {
 				fmt.Println("releasing", int64(start))
 				fmt.Println("released", int64(machine.Boot()))
 			}
+		case "keep":
+			n, _ := strconv.Atoi(order[2])
+			k, err = keep(ctx, url, order[1], n, nanos(order[3]))
+		case "measure":
+			k.measure()
 		case "loop":
 			err = loop(ctx, c, nanos(order[1]), nanos(order[2]))
 		}

@@ -70,6 +70,12 @@ func (p *process) order(format string, args ...any) {
 // numbers that follow.
 func (p *process) expect(what string) []time.Duration {
 	p.b.Helper()
+	return p.patient(what, limit)
+}
+
+// patient is expect with a limit of its own.
+func (p *process) patient(what string, limit time.Duration) []time.Duration {
+	p.b.Helper()
 	select {
 	case line, ok := <-p.lines:
 		if !ok || line[0] != what {

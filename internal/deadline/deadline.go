@@ -64,7 +64,7 @@ type Deadline struct {
 	mu       sync.Mutex
 	timer    clock.Timer // pending while a grant stands
 	cause    error
-	done     chan struct{}
+	done     chan struct{} // nil until somebody asks: most deadlines are never waited for
 	onEnd    []func()
 	children map[*Deadline]struct{} // that have not ended
 	orphans  map[*Deadline]struct{} // to be ended once the lock is free
@@ -74,14 +74,14 @@ type Deadline struct {
 // eighth is how far wall and monotonic clock may part before the boot clock is
 // asked (DL2).
 func New(c clock.Clock, margin time.Duration) *Deadline {
-	return &Deadline{clk: c, slack: margin / 8, done: make(chan struct{})}
+	return &Deadline{clk: c, slack: margin / 8}
 }
 
 // NewUnder returns a deadline that lives by parent's grants: it is live while
 // parent is, until it is ended itself, and it ends with parent, for parent's cause
 // (DL6). It costs no timer, and nothing when parent is extended.
 func NewUnder(parent *Deadline) *Deadline {
-	d := &Deadline{clk: parent.clk, parent: parent, done: make(chan struct{})}
+	d := &Deadline{clk: parent.clk, parent: parent}
 	parent.mu.Lock()
 	ended := parent.over.Load()
 	if !ended {
@@ -218,7 +218,9 @@ func (d *Deadline) endLocked(cause error) {
 	d.orphans, d.children = d.children, nil
 	d.grant.Store(nil)
 	d.stopTimerLocked()
-	close(d.done)
+	if d.done != nil {
+		close(d.done)
+	}
 	for _, f := range d.onEnd {
 		go f()
 	}
@@ -246,7 +248,17 @@ func (d *Deadline) stopTimerLocked() {
 
 // Done is closed when the deadline has ended, by expiry within 100 ms of
 // running time.
-func (d *Deadline) Done() <-chan struct{} { return d.done }
+func (d *Deadline) Done() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.done == nil {
+		d.done = make(chan struct{})
+		if d.over.Load() {
+			close(d.done)
+		}
+	}
+	return d.done
+}
 
 // Cause says why the deadline ended, nil before that.
 func (d *Deadline) Cause() error {
