@@ -185,3 +185,71 @@ func ExampleClient_JumpAll() {
 	fmt.Println(l.Token())
 	// Output: 1000001
 }
+
+// Keep any number of leases by one renewal, and hand them over before a planned end.
+func ExampleClient_Join() {
+	ctx := context.Background()
+	client, err := tenure.Open(ctx, "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	session, err := client.Join(ctx, "host-a") // waits while another process has that name
+	if err != nil {
+		log.Fatal(err)
+	}
+	for shard := range 3 {
+		l, err := session.Acquire(ctx, fmt.Sprint("shard-", shard))
+		if err != nil {
+			log.Fatal(err)
+		}
+		go func() {
+			<-l.Done()     // serve the shard until then
+			l.Release(ctx) // its work has stopped: the drain waits for this
+		}()
+	}
+	fmt.Println("term", session.Proof().Term, "keeps", session.Health().Leases, "leases")
+
+	err = session.Drain(ctx, tenure.DrainOptions{Successor: func(lease string) string { return "host-b" }})
+	fmt.Println("drained:", err)
+
+	next, err := client.Join(ctx, "host-a") // the next start of the node
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("term", next.Proof().Term)
+	// Output:
+	// term 1 keeps 3 leases
+	// drained: <nil>
+	// term 2
+}
+
+// Make sure that one exact process is over before its work is done again.
+func ExampleClient_FenceIncarnation() {
+	ctx := context.Background()
+	client, err := tenure.Open(ctx, "mem:")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	session, err := client.Join(ctx, "worker-7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	worker := session.Proof() // written down beside what it works on
+	if err := session.Leave(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	cert, err := client.FenceIncarnation(ctx, worker.Node, worker.Incarnation, time.Minute)
+	if err != nil {
+		log.Fatal(err) // ErrAlive: it renewed meanwhile
+	}
+	fmt.Println("term", cert.Predecessor.Term, "is over:", cert.How)
+	_, err = client.VerifyCertificate(ctx, cert.Body) // by whoever is shown it
+	fmt.Println("verified:", err)
+	// Output:
+	// term 1 is over: released
+	// verified: <nil>
+}

@@ -135,7 +135,7 @@ func (c *Client) archiveTenures(ctx context.Context, name string, past []lease.T
 
 // archiveSoon moves the oldest past tenures out of the record while the lease
 // is held, off every path that anybody waits on. The next renewal drops them
-// from the record.
+// from the record, or for a session's lease, which has none, a write of its own.
 func (l *Lease) archiveSoon() {
 	rec, _ := l.state()
 	past := overflow(rec.Recent)
@@ -153,7 +153,28 @@ func (l *Lease) archiveSoon() {
 		l.mu.Lock()
 		l.archive = past[len(past)-1].Token
 		l.mu.Unlock()
+		if l.s != nil {
+			l.dropArchived(ctx)
+		}
 	})
+}
+
+// dropArchived writes the record without what is archived. A release that comes
+// meanwhile finds another version than it thinks, and reads.
+func (l *Lease) dropArchived(ctx context.Context) {
+	held, over := l.state()
+	if !held.Held() {
+		return
+	}
+	res, err := l.write(ctx, held.Renew(l.c.newID()).Forget(l.archived()), over)
+	if err == nil {
+		err = l.adopt(res)
+	}
+	if err != nil {
+		l.mu.Lock()
+		l.ver = ""
+		l.mu.Unlock()
+	}
 }
 
 // archiveBefore makes room in a record about to be released, for a command too

@@ -22,6 +22,7 @@ func (l *Lease) start() {
 	if l.s != nil {
 		l.work.OnEnd(l.endContext)
 		l.dl.OnEnd(func() { l.endWork(l.ended(l.dl.Cause())) })
+		l.archiveSoon()
 		return
 	}
 	l.kept = make(chan struct{})

@@ -25,6 +25,7 @@ type Session struct {
 	timing lease.Timing
 	closes bool // leaving closes the client, too
 
+	ready  chan struct{}   // closed when what stands above and below is set
 	ctx    context.Context // ends with the session
 	cancel context.CancelCauseFunc
 	accept context.Context // ends when nothing more is acquired
@@ -109,7 +110,7 @@ func (c *Client) join(ctx context.Context, node string, wait bool, opts []Acquir
 	defer context.AfterFunc(c.accept, func() { cancel(ErrClosed) })()
 
 	s := &Session{
-		c: c, timing: req.timing, leaving: make(chan struct{}, 1), leases: map[*Lease]struct{}{},
+		c: c, timing: req.timing, ready: make(chan struct{}), leaving: make(chan struct{}, 1), leases: map[*Lease]struct{}{},
 		stops: map[time.Duration]*deadline.Deadline{}, revoked: map[identity.Revocation]struct{}{},
 	}
 	lock, err := c.lockFor(ctx, req.lock)
@@ -164,6 +165,7 @@ func (s *Session) start() {
 	s.owner = lease.Owner{Node: s.m.Node(), Incarnation: o.Incarnation, Term: o.Term}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.accept, s.refuse = context.WithCancelCause(s.ctx)
+	close(s.ready)
 	s.c.mu.Lock()
 	s.c.sessions[s] = struct{}{}
 	s.c.mu.Unlock()
@@ -324,7 +326,9 @@ func (s *Session) revoke(v identity.Revocation) {
 
 var errRevoked = fmt.Errorf("%w: an operator revoked it", ErrLost)
 
+// observe tells of a renewal, which may come before the join has returned.
 func (s *Session) observe(e membership.RenewalEvent) {
+	<-s.ready
 	ev := Event{Node: s.owner.Node, Term: s.owner.Term, Kind: EventRenewed, Took: e.Took, Margin: e.Margin, Err: e.Err}
 	if e.Err != nil {
 		ev.Kind = EventRenewFailed

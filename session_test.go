@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -161,6 +162,65 @@ func TestRestart(t *testing.T) {
 			t.Error(err)
 		}
 		w.leave(s)
+	})
+}
+
+// The next start of a node takes the leases of the one before at once, and the
+// records cite the certificate.
+//
+// SPEC LS8
+// SPEC PL3
+func TestRestartTakesItsLeasesBack(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.join(), w.join()
+		s := w.session(a, "n1")
+		for i := range 3 {
+			w.under(s, fmt.Sprint("job-", i))
+		}
+		dead := s.Proof()
+		a.die()
+		s = w.session(b, "n1")
+		began := time.Now()
+		for i := range 3 {
+			l, err := s.TryAcquire(t.Context(), fmt.Sprint("job-", i))
+			if err != nil || l.Token() != 2 {
+				t.Fatal(err)
+			}
+			rec, _ := l.state()
+			cert, err := b.VerifyCertificate(t.Context(), []byte(rec.Evidence))
+			if err != nil || cert.Predecessor != dead || cert.Successor != s.Proof() {
+				t.Fatalf("%q cites %+v: %v", l.Name(), cert, err)
+			}
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("took %v", took)
+		}
+		h, err := b.History(t.Context(), "job-1")
+		if err != nil || len(h.Tenures) != 2 || h.Tenures[0].How != "observed" {
+			t.Errorf("%+v, %v", h, err)
+		}
+	})
+}
+
+// Leases that pass on by crashes only keep their whole history, too.
+//
+// SPEC LS13
+func TestHistoryOfCrashes(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		const crashes = 40
+		for i := range crashes {
+			p := w.join()
+			s := w.session(p, "n1")
+			if l := w.under(s, "job"); l.Token() != uint64(i+1) {
+				t.Fatal(l.Token())
+			}
+			synctest.Wait()
+			p.die()
+		}
+		h, err := w.join().History(t.Context(), "job")
+		if err != nil || len(h.Tenures) != crashes || h.Dropped != 0 {
+			t.Errorf("%d tenures, %d dropped, %v", len(h.Tenures), h.Dropped, err)
+		}
 	})
 }
 
