@@ -144,11 +144,11 @@ func countBody(n int) []byte { return []byte(fmt.Sprintf("%-9000d", n)) }
 
 // childHold takes the write lock, says so, and keeps it until its input ends.
 func childHold(path string, _ []string) error {
-	db, err := newPool(path, syncFull, true)
+	at, err := settings(path, syncFull, true)
 	if err != nil {
 		return err
 	}
-	c, err := connect(db)
+	c, err := connect(at)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"math/rand/v2"
 	"net/url"
@@ -25,9 +25,12 @@ const (
 // goroutine at a time and never with a context that can end: SQLite is told to
 // wait for nothing, so no call of it takes longer than the disk does, and
 // callers that do not want to wait for the disk leave it to its goroutine.
+//
+// It talks to the driver itself. A pool has nothing to do for connections that
+// have one owner each, and its locks and conversions take as long as SQLite does.
 type conn struct {
-	c     *sql.Conn
-	stmts map[string]*sql.Stmt
+	c     driver.Conn
+	stmts map[string]*statement
 }
 
 // sync is how durable the commits of a connection are (ST16).
@@ -40,9 +43,9 @@ const (
 	syncNormal syncMode = "NORMAL"
 )
 
-// newPool makes a database handle whose connections are set up for path, and
-// make the file if create is set. Nothing is opened yet.
-func newPool(path string, mode syncMode, create bool) (*sql.DB, error) {
+// settings make connections to the database at path, and make the file if create
+// is set. Nothing is opened yet.
+func settings(path string, mode syncMode, create bool) (driver.Connector, error) {
 	access := "rw" // a file that was taken away must not come back empty
 	if create {
 		access = "rwc"
@@ -56,22 +59,27 @@ func newPool(path string, mode syncMode, create bool) (*sql.DB, error) {
 		"trusted_schema(0)",
 	}}
 	u := url.URL{Path: path}
-	connector, err := sqlite.NewConnector("file:" + u.EscapedPath() + "?" + q.Encode())
-	if err != nil {
-		return nil, err
-	}
-	db := sql.OpenDB(connector)
-	db.SetMaxIdleConns(0) // each connection is held by its owner, none waits in the pool
-	return db, nil
+	return sqlite.NewConnector("file:" + u.EscapedPath() + "?" + q.Encode())
 }
 
 // connect opens a connection.
-func connect(db *sql.DB) (*conn, error) {
-	c, err := db.Conn(context.Background())
+func connect(to driver.Connector) (*conn, error) {
+	c, err := to.Connect(context.Background())
 	if err != nil {
 		return nil, err
 	}
-	return &conn{c: c, stmts: map[string]*sql.Stmt{}}, nil
+	return &conn{c: c, stmts: map[string]*statement{}}, nil
+}
+
+// state is a number that differs after each commit that the connection made or
+// came to see, by beginning a transaction; 0 if it is not known.
+func (c *conn) state() uint32 {
+	if control, ok := c.c.(sqlite.FileControl); ok {
+		if n, err := control.FileControlDataVersion("main"); err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 // close ends the connection, whatever it is in the middle of: an open
@@ -79,7 +87,7 @@ func connect(db *sql.DB) (*conn, error) {
 func (c *conn) close() error {
 	var errs []error
 	for _, s := range c.stmts {
-		errs = append(errs, s.Close())
+		errs = append(errs, s.s.Close())
 	}
 	return errors.Join(append(errs, c.c.Close())...)
 }
@@ -89,57 +97,6 @@ func (c *conn) closeIfOpen() {
 	if c != nil {
 		_ = c.close()
 	}
-}
-
-func (c *conn) prepared(query string) (*sql.Stmt, error) {
-	if s := c.stmts[query]; s != nil {
-		return s, nil
-	}
-	s, err := c.c.PrepareContext(context.Background(), query)
-	if err == nil {
-		c.stmts[query] = s
-	}
-	return s, err
-}
-
-// exec runs a statement and returns how many rows it changed.
-func (c *conn) exec(query string, args ...any) (int64, error) {
-	s, err := c.prepared(query)
-	if err != nil {
-		return 0, err
-	}
-	r, err := s.Exec(args...)
-	if err != nil {
-		return 0, err
-	}
-	return r.RowsAffected()
-}
-
-// row reads the one row of a query; none is sql.ErrNoRows.
-func (c *conn) row(query string, args []any, into ...any) error {
-	s, err := c.prepared(query)
-	if err != nil {
-		return err
-	}
-	return s.QueryRow(args...).Scan(into...)
-}
-
-// rows reads all rows of a query, each with scan.
-func (c *conn) rows(query string, args []any, scan func(into func(...any) error) error) error {
-	s, err := c.prepared(query)
-	if err != nil {
-		return err
-	}
-	rows, err := s.Query(args...)
-	if err != nil {
-		return err
-	}
-	for rows.Next() {
-		if err := scan(rows.Scan); err != nil {
-			return errors.Join(err, rows.Close())
-		}
-	}
-	return errors.Join(rows.Err(), rows.Close())
 }
 
 // atomically runs f in one immediate transaction, for set-up and for the

@@ -2,7 +2,7 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"slices"
 	"time"
 
@@ -42,7 +42,7 @@ PRAGMA user_version = 1;
 // the only user of its fields and its connection.
 type keeper struct {
 	l     *line
-	db    *sql.DB
+	at    driver.Connector
 	c     *conn
 	place *place
 	bell  *bell // tells of writes of other processes
@@ -130,14 +130,14 @@ func (k *keeper) open() error {
 	if k.c != nil {
 		return nil
 	}
-	if k.db == nil {
-		db, err := newPool(k.l.path, syncNormal, true)
+	if k.at == nil {
+		at, err := settings(k.l.path, syncNormal, true)
 		if err != nil {
 			return err
 		}
-		k.db = db
+		k.at = at
 	}
-	c, err := connect(k.db)
+	c, err := connect(k.at)
 	if err != nil {
 		return err
 	}
@@ -162,10 +162,7 @@ func (k *keeper) prepare(c *conn) error {
 		return err
 	}
 	if level == 0 {
-		err := c.atomically(func() error {
-			_, err := c.c.ExecContext(context.Background(), lineSchema)
-			return err
-		})
+		err := c.atomically(func() error { return c.script(lineSchema) })
 		if err != nil {
 			return err
 		}
@@ -352,8 +349,5 @@ func (k *keeper) end() {
 	}
 	if k.c != nil {
 		_ = k.c.close()
-	}
-	if k.db != nil {
-		_ = k.db.Close()
 	}
 }

@@ -83,7 +83,7 @@ func TestOpenRefusesForeignDatabases(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "leases.db")
 			withConn(t, path, func(conn *conn) {
 				for _, q := range c.setUp {
-					if _, err := conn.c.ExecContext(t.Context(), q); err != nil {
+					if err := conn.script(q); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -248,12 +248,16 @@ func TestOpenBesideAHolderEndsWithItsContext(t *testing.T) {
 func TestConnectionsSyncEveryCommit(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "leases.db"))
-	for pragma, want := range map[string]string{"synchronous": "2", "journal_mode": "wal", "busy_timeout": "0", "fullfsync": "1"} {
-		withConn(t, s.path, func(c *conn) {
-			var got string
+	withConn(t, s.path, func(c *conn) {
+		for pragma, want := range map[string]int{"synchronous": 2, "busy_timeout": 0, "fullfsync": 1} {
+			var got int
 			if err := c.row("PRAGMA "+pragma, nil, &got); err != nil || got != want {
-				t.Errorf("%s is %q (%v), want %q", pragma, got, err, want)
+				t.Errorf("%s is %d (%v), want %d", pragma, got, err, want)
 			}
-		})
-	}
+		}
+		var mode string
+		if err := c.row("PRAGMA journal_mode", nil, &mode); err != nil || mode != "wal" {
+			t.Errorf("the journal mode is %q (%v), want wal", mode, err)
+		}
+	})
 }

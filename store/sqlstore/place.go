@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/tenure-project/tenure/internal/netfs"
 	"github.com/tenure-project/tenure/store"
@@ -85,25 +87,42 @@ func pathError(path, what string, cause error) error {
 }
 
 // place is the set of files that an open database consists of, as they were
-// when it was opened.
+// when it was opened. It is safe for concurrent use.
 type place struct {
 	names []string
-	infos []os.FileInfo
+	files []fileID
+	good  atomic.Pointer[sight] // of when all files were in place; nil: look at them
+	age   time.Duration         // sightAge; tests do not wait so long
 }
+
+// sight is how the folder looked when its files were looked at.
+type sight struct {
+	folder folderState
+	until  time.Time // look at the files again
+}
+
+const (
+	// sightAge is how long ago a folder must have changed last for its state to
+	// tell a later change: file systems count time in steps of up to 2 seconds.
+	sightAge = 3 * time.Second
+	// sightLife is how long a sight is good for at most. A file system that was
+	// mounted over a file leaves no trace in the folder.
+	sightLife = 100 * time.Millisecond
+)
 
 // look notes which files are in place. The database has been read before, so
 // all of them exist.
 func look(path string) (*place, error) {
-	p := &place{names: []string{path}}
+	p := &place{names: []string{path}, age: sightAge}
 	for _, suffix := range companions {
 		p.names = append(p.names, path+suffix)
 	}
 	for _, name := range p.names {
-		info, err := os.Stat(name)
+		file, err := fileAt(name)
 		if err != nil {
 			return nil, err
 		}
-		p.infos = append(p.infos, info)
+		p.files = append(p.files, file)
 	}
 	return p, nil
 }
@@ -112,10 +131,31 @@ func look(path string) (*place, error) {
 // names lead to: what is written then would be lost, and what is read be old.
 // A database that is gone is ErrUnavailable, for it may come back; one that was
 // replaced, or lost a companion, is ErrCorrupt.
+//
+// Every call of the store asks this, some twice. To take a file away or to put
+// another in its place changes the folder, so while that stands unchanged one
+// look at it tells as much as one at every file.
 func (p *place) moved() *store.Error {
+	now := time.Now()
+	folder, known := folderAt(filepath.Dir(p.names[0])) // before its files
+	if good := p.good.Load(); known && good != nil && folder == good.folder && now.Before(good.until) {
+		return nil
+	}
+	p.good.Store(nil)
+	if e := p.movedFile(); e != nil {
+		return e
+	}
+	if known && now.Sub(folder.changed()) > p.age {
+		p.good.Store(&sight{folder: folder, until: now.Add(sightLife)})
+	}
+	return nil
+}
+
+// movedFile looks at every file.
+func (p *place) movedFile() *store.Error {
 	for i, name := range p.names {
-		info, err := os.Stat(name)
-		if err == nil && os.SameFile(info, p.infos[i]) {
+		file, err := fileAt(name)
+		if err == nil && file.same(p.files[i]) {
 			continue
 		}
 		e := &store.Error{Kind: store.ErrCorrupt, Cause: err}

@@ -14,6 +14,10 @@ const (
 	// pageSize is how many keys one query of a listing fetches.
 	pageSize = 512
 
+	// quickBody is the longest body in bytes that is read in the writer's goroutine.
+	// A lease's record is shorter, what is longer is in no hurry.
+	quickBody = 64 << 10
+
 	queryVersion = "SELECT version, nonce FROM tenure_register WHERE key = ?"
 
 	// queryGet takes the length from the row's header, so a body beyond the
@@ -26,9 +30,59 @@ const (
 	queryList = "SELECT key FROM tenure_register WHERE key > ?1 AND key >= ?2 AND key < ?2 || char(127) ORDER BY key LIMIT ?3"
 )
 
-// read runs f on one of the readers' connections. If ctx ends, the caller goes
-// and f is left to itself: only the disk can keep it, and it keeps no more than
-// one goroutine per connection (ST13).
+// outcome is that of a read.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// readQuick is read for an f that is short. If the writer has nothing to do at
+// this very moment, it runs f: its connection knows the pages that it wrote, which
+// every other connection must read again after each commit. Whoever writes
+// meanwhile waits for f; whoever reads while the writer is busy does not wait.
+func readQuick[T any](ctx context.Context, s *SQLite, op, key string, f func(c *conn) (T, error)) (T, error) {
+	if err := s.alive(ctx, op, key); err != nil {
+		var none T
+		return none, err
+	}
+	done := make(chan outcome[T], 1)
+	select {
+	case s.idle <- func(c *conn) {
+		var r outcome[T]
+		r.value, r.err = f(c)
+		if err := s.inPlace(op, key); err != nil {
+			r.err = err
+		}
+		done <- r
+	}:
+		value, err := await(ctx, s, op, key, done)
+		if !isBusy(err) {
+			return value, err
+		}
+	default:
+	}
+	return read(ctx, s, op, key, f)
+}
+
+// await waits for a read. If ctx ends, the caller goes and the read is left to
+// itself: only the disk can keep it, and it keeps no more than one goroutine per
+// connection (ST13).
+func await[T any](ctx context.Context, s *SQLite, op, key string, done <-chan outcome[T]) (T, error) {
+	var none T
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return none, s.readFailed(ctx, op, key, r.err)
+		}
+		return r.value, nil
+	case <-ctx.Done():
+		return none, store.CtxErr(ctx, s.identity, op, key)
+	case <-s.stop.Done():
+		return none, s.errClosed(op, key)
+	}
+}
+
+// read runs f on one of the readers' connections.
 func read[T any](ctx context.Context, s *SQLite, op, key string, f func(c *conn) (T, error)) (T, error) {
 	var none T
 	if err := s.alive(ctx, op, key); err != nil {
@@ -42,13 +96,9 @@ func read[T any](ctx context.Context, s *SQLite, op, key string, f func(c *conn)
 	case <-s.stop.Done():
 		return none, s.errClosed(op, key)
 	}
-	type result struct {
-		value T
-		err   error
-	}
-	done := make(chan result, 1)
+	done := make(chan outcome[T], 1)
 	go func() {
-		var r result
+		var r outcome[T]
 		r.err = whileBusy(ctx, func() (err error) {
 			if s.stop.Err() != nil {
 				return s.errClosed(op, key)
@@ -70,17 +120,7 @@ func read[T any](ctx context.Context, s *SQLite, op, key string, f func(c *conn)
 		s.readConn <- c
 		done <- r
 	}()
-	select {
-	case r := <-done:
-		if r.err != nil {
-			return none, s.readFailed(ctx, op, key, r.err)
-		}
-		return r.value, nil
-	case <-ctx.Done():
-		return none, store.CtxErr(ctx, s.identity, op, key)
-	case <-s.stop.Done():
-		return none, s.errClosed(op, key)
-	}
+	return await(ctx, s, op, key, done)
 }
 
 func (s *SQLite) readFailed(ctx context.Context, op, key string, err error) error {
@@ -99,7 +139,7 @@ func (s *SQLite) Get(ctx context.Context, key string, limit int) (store.Object, 
 	if err := s.check(ctx, op, key, nil); err != nil {
 		return store.Object{}, err
 	}
-	return read(ctx, s, op, key, func(c *conn) (store.Object, error) {
+	get := func(c *conn) (store.Object, error) {
 		var v version
 		var modified, size int64
 		var body []byte
@@ -114,7 +154,11 @@ func (s *SQLite) Get(ctx context.Context, key string, limit int) (store.Object, 
 			body = []byte{}
 		}
 		return store.Object{Body: body, Version: v.mark(), Modified: time.UnixMilli(modified)}, nil
-	})
+	}
+	if limit <= quickBody {
+		return readQuick(ctx, s, op, key, get)
+	}
+	return read(ctx, s, op, key, get)
 }
 
 // List yields the keys with prefix after the key after, in byte order (ST6). No

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"io/fs"
 	"os"
@@ -23,6 +24,10 @@ const openLimit = 10 * time.Second
 
 // The tables. tenure_meta has one row; its counter is the highest version number
 // ever given or reserved. Keys are text, which SQLite compares byte by byte.
+//
+// The records are in a table with row ids, beside its index of keys, and not in
+// the index itself: a record of up to some 4,000 bytes is one cell of a table but
+// three pieces of an index, and a change of it writes one page and not three.
 const schema = `
 CREATE TABLE IF NOT EXISTS tenure_meta (
 	id      INTEGER PRIMARY KEY CHECK (id = 1),
@@ -35,7 +40,7 @@ CREATE TABLE IF NOT EXISTS tenure_register (
 	version  INTEGER NOT NULL,
 	nonce    INTEGER NOT NULL,
 	modified INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+) STRICT;
 INSERT INTO tenure_meta (id, format, counter) VALUES (1, 1, 0) ON CONFLICT DO NOTHING;
 `
 
@@ -91,24 +96,23 @@ func (s *SQLite) prepareAsync(ctx context.Context, absent bool) (*conn, error) {
 // connection of its own, because no later one may make a file.
 func (s *SQLite) prepare(ctx context.Context, absent bool) (*conn, error) {
 	if absent {
-		db, err := newPool(s.path, syncFull, true)
+		at, err := settings(s.path, syncFull, true)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = db.Close() }()
-		maker, err := s.steps(ctx, db, s.checkOwner)
+		maker, err := s.steps(ctx, at, s.checkOwner)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = maker.close() }()
 	}
-	return s.steps(ctx, s.db, s.checkOwner, s.setMode, s.makeTables, s.checkFormat, s.notePlace)
+	return s.steps(ctx, s.at, s.checkOwner, s.setMode, s.makeTables, s.checkFormat, s.notePlace)
 }
 
 // steps opens a connection and takes steps with it, each until no other
 // connection is in its way.
-func (s *SQLite) steps(ctx context.Context, db *sql.DB, steps ...func(*conn) error) (c *conn, err error) {
-	err = whileBusy(ctx, func() (err error) { c, err = connect(db); return err })
+func (s *SQLite) steps(ctx context.Context, at driver.Connector, steps ...func(*conn) error) (c *conn, err error) {
+	err = whileBusy(ctx, func() (err error) { c, err = connect(at); return err })
 	if err != nil {
 		return nil, err
 	}
@@ -168,10 +172,7 @@ func (s *SQLite) makeTables(c *conn) error {
 	if err := c.row("SELECT count(*) FROM sqlite_schema WHERE name = 'tenure_meta'", nil, &tables); err != nil || tables > 0 {
 		return err
 	}
-	return c.atomically(func() error {
-		_, err := c.c.ExecContext(context.Background(), schema)
-		return err
-	})
+	return c.atomically(func() error { return c.script(schema) })
 }
 
 func (s *SQLite) checkFormat(c *conn) error {

@@ -2,7 +2,7 @@ package sqlstore
 
 import (
 	"context"
-	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"net/url"
 	"sync"
@@ -36,14 +36,15 @@ const (
 type SQLite struct {
 	path     string
 	identity string
-	db       *sql.DB
+	at       driver.Connector
 	place    *place
 
 	stop     context.Context // ends when Close begins
 	stopNow  context.CancelFunc
-	running  sync.WaitGroup // the goroutines that own a connection
-	calls    chan *write    // to the writer
-	readConn chan *conn     // idle readers; nil stands for one not yet opened
+	running  sync.WaitGroup   // the goroutines that own a connection
+	calls    chan *write      // to the writer
+	idle     chan func(*conn) // to the writer, while it has nothing to do
+	readConn chan *conn       // idle readers; nil stands for one not yet opened
 	changes  *changes
 	line     *line
 
@@ -137,18 +138,18 @@ func OpenSQLite(ctx context.Context, path string, opts ...Option) (*SQLite, erro
 		path:     real,
 		identity: schemeSQLite + ":" + real,
 		calls:    make(chan *write),
+		idle:     make(chan func(*conn)),
 		readConn: make(chan *conn, readers),
 		commit:   func(do func() error) error { return do() },
 		newBell:  newBell,
 	}
 	s.stop, s.stopNow = context.WithCancel(context.Background())
-	if s.db, err = newPool(real, syncFull, false); err != nil {
+	if s.at, err = settings(real, syncFull, false); err != nil {
 		return nil, store.Wrap(store.ErrInvalid, s.identity, opOpen, "", err)
 	}
 	w, err := s.setUp(ctx, o)
 	if err != nil {
 		s.stopNow()
-		_ = s.db.Close()
 		return nil, err
 	}
 	for range readers {
@@ -182,12 +183,13 @@ func (s *SQLite) Close() error {
 		go func() {
 			s.running.Wait()
 			s.changes.close()
+			var errs []error
 			for range readers { // each comes back when its read is over
 				if c := <-s.readConn; c != nil {
-					_ = c.close()
+					errs = append(errs, c.close())
 				}
 			}
-			done <- s.db.Close()
+			done <- errors.Join(errs...)
 		}()
 		limit := time.NewTimer(closeLimit)
 		defer limit.Stop()
@@ -245,7 +247,7 @@ func (s *SQLite) failed(op, key string, cause error) error {
 
 // connect opens one more connection to the very file that the store opened.
 func (s *SQLite) connect() (*conn, error) {
-	c, err := connect(s.db)
+	c, err := connect(s.at)
 	if err != nil {
 		return nil, err
 	}

@@ -48,19 +48,16 @@ func open(t testing.TB, path string, opts ...Option) *SQLite {
 // withConn lends a connection of its own to the database at path.
 func withConn(t testing.TB, path string, f func(c *conn)) {
 	t.Helper()
-	db, err := newPool(path, syncFull, true)
+	at, err := settings(path, syncFull, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := connect(db)
+	c, err := connect(at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f(c)
 	if err := c.close(); err != nil {
-		t.Error(err)
-	}
-	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
 }

@@ -81,7 +81,7 @@ func (s *SQLite) Watch(ctx context.Context, key string, v store.Version) error {
 		return err
 	}
 	defer s.changes.remove(key, w)
-	present, err := read(ctx, s, op, key, func(c *conn) (version, error) { return presentVersion(c, key) })
+	present, err := readQuick(ctx, s, op, key, func(c *conn) (version, error) { return presentVersion(c, key) })
 	switch {
 	case err != nil:
 		return err

@@ -29,6 +29,10 @@ type writer struct {
 	pending []*write
 	numbers numbers
 	highest int64 // the highest counter seen; a lower one means an older database
+	stuck   bool  // the connection may be in the middle of something
+	// state is how the connection sees the database since its own last commit;
+	// 0 if that is not known. While it is the same, nobody else wrote.
+	state uint32
 	// busySince is when the present run of transactions without a pause began.
 	busySince, lastEnd time.Time
 }
@@ -66,10 +70,12 @@ func (w *writer) collect() bool {
 		}
 	}
 	w.pending = live
-	if len(w.pending) == 0 {
+	for len(w.pending) == 0 {
 		select {
 		case c := <-w.s.calls:
 			w.pending = append(w.pending, c)
+		case read := <-w.reads():
+			read(w.c)
 		case <-w.s.stop.Done():
 			return false
 		}
@@ -85,6 +91,15 @@ func (w *writer) collect() bool {
 		}
 	}
 	return w.s.stop.Err() == nil
+}
+
+// reads are what others want to read. There are none in the middle of a
+// transaction, which would show what is not committed.
+func (w *writer) reads() <-chan func(*conn) {
+	if w.stuck {
+		return nil
+	}
+	return w.s.idle
 }
 
 // pauseBusy waits a little for the write lock.
@@ -148,7 +163,9 @@ func (w *writer) transact() {
 // apply runs the batch's statements. An error means that nothing of the batch
 // happens; refusals are noted on the calls.
 func (w *writer) apply(t *tx, batch []*write) (err error) {
-	if t.counter, err = w.s.counter(w.c, "write"); err != nil {
+	if state := w.c.state(); state != 0 && state == w.state {
+		t.counter = w.highest
+	} else if t.counter, err = w.s.counter(w.c, "write"); err != nil {
 		return err
 	}
 	if t.counter < w.highest {
@@ -178,9 +195,9 @@ func (w *writer) finish(t *tx, batch []*write) {
 		return err
 	})
 	broken := err != nil
-	w.numbers = numbers{} // in doubt: neither the numbers used nor a new block are known to be ours
+	w.numbers, w.state = numbers{}, 0 // in doubt: neither the numbers used nor a new block are known to be ours
 	if !broken {
-		w.highest, w.numbers = t.counter, t.numbers
+		w.highest, w.numbers, w.state = t.counter, t.numbers, w.c.state()
 		// Moved in between, the write may be in a file that nobody will read.
 		err = w.s.inPlace("write", "")
 	}
@@ -213,10 +230,11 @@ func (w *writer) renew() {
 	if err != nil {
 		// Keep the old one; at worst each call on it fails, and this is tried again.
 		_, _ = w.c.exec("ROLLBACK")
+		w.stuck = true
 		return
 	}
 	_ = w.c.close()
-	w.c = c
+	w.c, w.stuck, w.state = c, false, 0
 }
 
 func (w *writer) answer(batch []*write, outcome func(*write) error) {

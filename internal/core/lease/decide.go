@@ -176,7 +176,7 @@ func clip(t []Tenure) []Tenure { return append([]Tenure(nil), t...) }
 // size of a record, the oldest go and are counted. History never blocks an
 // acquire (LS13).
 func (r *Record) fit() *Record {
-	for len(r.Recent) > RecentMost || len(r.Recent) > 0 && record.Size(r) > MaxBody {
+	for len(r.Recent) > RecentMost || len(r.Recent) > 0 && r.mayBeTooLong() && record.Size(r) > MaxBody {
 		r.Recent = r.Recent[1:]
 		r.Dropped++
 	}

@@ -223,6 +223,39 @@ func TestRecordIsBounded(t *testing.T) {
 	}
 }
 
+// A record that is not counted as too long never is: the frames cover whatever is no
+// text, and no byte of a text takes more than six.
+//
+// SPEC LS13
+func TestMayBeTooLong(t *testing.T) {
+	t.Parallel()
+	big := uint64(record.MaxNumber)
+	r := full()
+	r.Token, r.Counter, r.Renewal, r.Dropped, r.Since = big, big, big, big, int64(big)
+	r.TTLMS, r.HoldMS = MaxTTL.Milliseconds(), MaxTTL.Milliseconds()
+	r.Lock = &Lock{Mark: store.Mark{Boot: "b", Dev: 1<<64 - 1, Inode: 1<<64 - 1}, Tree: "cgroup", Cgroup: "c"}
+	r.Ended = &Ended{How: HowStoreClock, At: int64(big), SupersededTTLMS: int64(big), Why: "w", By: "b"}
+	r.Owner.Term, r.Recent = big, nil
+	bare := *r
+	bare.Resource, bare.Note, bare.Successor, bare.ClockInstance, bare.Evidence, bare.SecretHash, bare.MAC = "r", "n", "s", "c", "e", "h", "m"
+	if n := record.Size(&bare); n > frameOfRecord {
+		t.Errorf("a record without texts has %d bytes", n)
+	}
+	one := record.Size(&bare)
+	bare.Recent = []Tenure{{Token: big, Owner: Owner{Node: "n", Incarnation: id1, Term: big}, Since: int64(big), Until: int64(big), How: HowStoreClock, Why: "w", By: "b"}}
+	if n := record.Size(&bare) - one; n > frameOfTenure {
+		t.Errorf("a past tenure without texts has %d bytes", n)
+	}
+	if full().mayBeTooLong() {
+		t.Error("an ordinary record is counted as too long")
+	}
+	full := full()
+	full.Evidence = strings.Repeat("\u2028", MaxBody/18)
+	if !full.mayBeTooLong() {
+		t.Error("texts are not counted")
+	}
+}
+
 // encodedLen agrees with the encoder on every character.
 //
 // SPEC ST11

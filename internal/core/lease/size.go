@@ -21,3 +21,30 @@ func encodedLen(s string) int {
 	}
 	return n
 }
+
+// What a record, and a past tenure in it, take besides their texts, at most: names
+// of fields, numbers, ids. TestMayBeTooLong holds both to it.
+const (
+	frameOfRecord = 1500
+	frameOfTenure = 350
+)
+
+// mayBeTooLong is false only for a record whose encoding is within MaxBody. It counts
+// every byte of a text as the most that JSON makes of one, which is cheaper than to
+// encode it, and enough for almost all records.
+func (r *Record) mayBeTooLong() bool {
+	texts := len(r.Resource) + len(r.Note) + len(r.Successor) + len(r.ClockInstance) + len(r.Evidence) + len(r.SecretHash) + len(r.MAC)
+	if r.Owner != nil {
+		texts += len(r.Owner.Node)
+	}
+	if r.Lock != nil {
+		texts += len(r.Lock.Boot) + len(r.Lock.Tree) + len(r.Lock.Cgroup)
+	}
+	if r.Ended != nil {
+		texts += len(r.Ended.Why) + len(r.Ended.By)
+	}
+	for _, t := range r.Recent {
+		texts += len(t.Owner.Node) + len(t.Why) + len(t.By)
+	}
+	return frameOfRecord+len(r.Recent)*frameOfTenure+6*texts > MaxBody
+}
