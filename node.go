@@ -139,8 +139,8 @@ type NodeStatus struct {
 	// Unsealed says that the certificate of the term is still in the record only.
 	Unsealed bool
 	// Revocations are leases that were taken from the owner and that it has not
-	// acknowledged yet: name and token.
-	Revocations map[string]uint64
+	// acknowledged yet.
+	Revocations []Revocation
 	// Proof says how others can know at once that the owner is gone ("none",
 	// "pidns" or "cgroup"), empty if they have to wait (LS14).
 	Proof string
@@ -149,6 +149,13 @@ type NodeStatus struct {
 	// FreeAfter is how long the next process must watch the record, 0 if it is free
 	// at once. Of an owner that may live it is its TTL.
 	FreeAfter time.Duration
+}
+
+// Revocation is one lease that an operator took from a session.
+type Revocation struct {
+	// Lease and Token name the tenure.
+	Lease string
+	Token uint64
 }
 
 func nodeStatusOf(h membership.Head) NodeStatus {
@@ -162,10 +169,7 @@ func nodeStatusOf(h membership.Head) NodeStatus {
 	s.TTL, s.Note, s.Revoker, s.Unsealed = r.TTL(), r.Note, r.Revoker != nil, r.Certificate != nil
 	s.FreeAfter, _ = r.Wait()
 	for _, v := range r.Revocations {
-		if s.Revocations == nil {
-			s.Revocations = map[string]uint64{}
-		}
-		s.Revocations[v.Resource] = v.Token
+		s.Revocations = append(s.Revocations, Revocation{v.Resource, v.Token})
 	}
 	if r.Lock != nil {
 		s.Proof = r.Lock.Tree

@@ -335,7 +335,7 @@ func (s *Session) observe(e membership.RenewalEvent) {
 		s.mu.Lock()
 		first := s.trouble == nil
 		s.mu.Unlock()
-		if first {
+		if first && !lostRace(e.Err) { // another's write in between is read next
 			s.c.log.Warn("session: a renewal fails, trying again", "node", ev.Node, "left", e.Margin, "error", e.Err)
 		}
 	}

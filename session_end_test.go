@@ -47,7 +47,7 @@ func TestStealFromASession(t *testing.T) {
 			t.Fatalf("%+v, %v", st, err)
 		}
 		began := time.Now()
-		if n, err := b.Node(t.Context(), "n1"); err != nil || n.Revocations["job"] != 1 {
+		if n, err := b.Node(t.Context(), "n1"); err != nil || len(n.Revocations) != 1 || n.Revocations[0] != (Revocation{"job", 1}) {
 			t.Fatalf("%+v, %v", n, err)
 		}
 		<-l.Done()

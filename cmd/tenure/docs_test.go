@@ -79,8 +79,9 @@ func TestJSONShapesAreDocumented(t *testing.T) {
 	t.Parallel()
 	doc := readDoc(t)
 	for name, v := range map[string]any{
-		"status": statusJSON{Ended: &endedJSON{}, Observed: &observedJSON{}}, "history": tenureJSON{}, "watch": changeJSON{},
+		"status": statusJSON{Ended: &endedJSON{}, Observed: &observedJSON{}, Session: &sessionJSON{}}, "history": tenureJSON{}, "watch": changeJSON{},
 		"run --status-file": runStatus{}, "check": checkJSON{}, "store show": spaceJSON{}, "store prune": prunedJSON{}, "doctor": doctorJSON{Checks: []finding{{}}}, "version": versionJSON{},
+		"node status": nodeJSON{Revocations: []revocationJSON{{}}, Ended: &endedJSON{}, Observed: &observedJSON{}}, "node history": certificateJSON{}, "node verify": currentJSON{},
 		"bench store": benchJSON{Steps: []benchStep{{Calls: map[string]float64{"create": 1}}}, Cost: costJSON{Price: &priceJSON{}}},
 	} {
 		_, rest, found := strings.Cut(doc, "\n#### JSON of `"+name+"`")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/cmd/tenure/internal/agent"
 	"github.com/tenure-project/tenure/guard"
 	"github.com/tenure-project/tenure/guard/fileguard"
 
@@ -39,7 +40,7 @@ type verdict struct {
 // verdicts are in the order in which they are tried: an error that is several
 // things at once exits with what matters most to whoever reads only the code.
 var verdicts = []verdict{
-	{exitUsage, "usage, bad name, bad configuration, or no such lease", isUsage,
+	{exitUsage, "usage, bad name, bad configuration, no such lease or node, or too little time (node fence, node retire)", isUsage,
 		""},
 	{exitProbe, "the store failed its probe: which property", isA[*store.ProbeError],
 		"do not keep leases in this store; see its page in docs/stores, or use another"},
@@ -51,15 +52,15 @@ var verdicts = []verdict{
 		"upgrade this program; nothing was changed"},
 	{exitCorrupt, "corrupt record: which, and what to do", is(tenure.ErrCorrupt),
 		"nothing was changed; restore that record from a backup, then `tenure jump` above the highest token seen (docs/GUARANTEES.md, lost state)"},
-	{exitNotCurrent, "the lease was lost (run), or this token is not the current one (check, release, steal)", is(tenure.ErrLost, tenure.ErrNotCurrent),
+	{exitNotCurrent, "the lease was lost (run); this token (check, release, steal) or this process of a node (node verify, node force) is not the current one; its node was silent (node status --observe); or the store does not tell of it (node fence, node check-certificate)", is(tenure.ErrLost, tenure.ErrNotCurrent, tenure.ErrMissingEvidence),
 		""},
 	{exitUnconfirmed, "the command returned 0 but the release is unconfirmed", is(tenure.ErrUnconfirmed),
 		"the lease lapses by itself after its TTL"},
-	{exitHeld, "held by another: who, since when", isHeld,
+	{exitHeld, "held by another: who, since when; or the process is alive (node fence, node retire)", isHeld,
 		""},
 	{exitDenied, "rights missing: which action", is(tenure.ErrDenied),
 		"mend these credentials, or grant them the missing right; `tenure doctor` checks all of them"},
-	{exitUsage, "", is(tenure.ErrInvalid, tenure.ErrNotFound),
+	{exitUsage, "", is(tenure.ErrInvalid, tenure.ErrNotFound, tenure.ErrTooShort),
 		""},
 	{exitUnavailable, "store unavailable, outcome unknown, time limit ended, or output not written", func(error) bool { return true },
 		"try again; `tenure doctor` says more about the store"},
@@ -93,7 +94,7 @@ func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
 func isHeld(err error) bool {
-	return isA[*fileguard.BusyError](err) || is(tenure.ErrHeld, store.ErrConflict, store.ErrExists)(err)
+	return isA[*fileguard.BusyError](err) || is(tenure.ErrHeld, tenure.ErrAlive, store.ErrConflict, store.ErrExists)(err)
 }
 
 func isUsage(err error) bool { return isA[*usageError](err) }
@@ -149,6 +150,16 @@ func nextStep(err error) string {
 		return fmt.Sprintf("see `%s --help`", u.path)
 	case isA[*guardAheadError](err):
 		return "the store knows less than the guard: was it restored, or is it another one? `tenure jump` above the token seen (docs/GUARANTEES.md, lost state)"
+	case isA[*citedError](err) && (v.code == exitCorrupt || v.code == exitNotCurrent):
+		return "do not act on it; see that store and namespace are the right ones, `tenure node history` shows what is kept there"
+	case isA[*noAgentError](err) && errors.Is(err, agent.ErrNone):
+		return "start `tenure agent`, or leave --session away"
+	case errors.Is(err, tenure.ErrAlive):
+		return "leave it alone, or end it whether or not it lives: `tenure node force`"
+	case errors.Is(err, tenure.ErrMissingEvidence):
+		return "take it for alive; compare the incarnation with `tenure node status` and `tenure node history`"
+	case errors.Is(err, tenure.ErrTooShort):
+		return "give --within at least that"
 	case v.code == exitCorrupt && guardMarks(err):
 		return "put the guard's folder back as it was; no command runs on that path without its marks"
 	case v.code == exitRegressed && errors.As(err, &gone):

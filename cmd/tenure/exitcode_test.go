@@ -49,6 +49,12 @@ func TestExitCodes(t *testing.T) {
 		{tenure.ErrExpired, 76},
 		{fmt.Errorf("%w: %w", tenure.ErrNotCurrent, kind(store.ErrConflict)), 76},
 		{errors.Join(tenure.ErrUnconfirmed, tenure.ErrLost), 76},
+		{fmt.Errorf("node %q: %w", "n", tenure.ErrTooShort), 64},
+		{fmt.Errorf("node %q: %w", "n", tenure.ErrAlive), 75},
+		{fmt.Errorf("node %q: %w", "n", tenure.ErrMissingEvidence), 76},
+		{&notOwnerError{tenure.Proof{Node: "n"}, "x"}, 76},
+		{&silentError{node: "n"}, 76},
+		{&citedError{kind(store.ErrCorrupt)}, 65},
 		{kind(store.ErrDenied), 77},
 		{fmt.Errorf("x: %w", &store.ProbeError{Property: store.OneCreator}), 78},
 		{errors.Join(&guard.FencedError{Token: 1, Highest: 2}, kind(store.ErrUnavailable)), 79},
@@ -88,6 +94,12 @@ func TestNextStep(t *testing.T) {
 		{&endedError{cause: &waitedError{time.Second}, err: down}, "try again"},
 		{&usageError{err: errors.New("x"), path: "tenure run"}, "see `tenure run --help`"},
 		{&tenure.HeldError{Name: "job"}, ""},
+		{fmt.Errorf("x: %w", tenure.ErrAlive), "`tenure node force`"},
+		{fmt.Errorf("x: %w", tenure.ErrMissingEvidence), "take it for alive"},
+		{fmt.Errorf("x: %w", tenure.ErrTooShort), "give --within"},
+		{&citedError{store.Errorf(store.ErrCorrupt, "s", "verify", "n", "another")}, "do not act on it"},
+		{&citedError{down}, "try again"},
+		{&silentError{node: "n"}, ""},
 	} {
 		if got := nextStep(c.err); got == "" != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%v: next %q, want %q", c.err, got, c.want)

@@ -103,6 +103,9 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 		{"status", "job"}, {"ls"}, {"history", "job"}, {"check", "job", "--token", "1"}, {"watch", "job"}, {"store", "show"},
 		{"release", "job", "--token", "1", "--owner", "x"}, {"steal", "job", "--token", "1", "--reason", "r"}, {"jump", "job", "--above", "1"},
 		{"store", "prune"}, {"store", "upgrade"}, {"store", "init"},
+		{"node", "ls"}, {"node", "status", "n"}, {"node", "history", "n"}, {"node", "verify", "n", "--incarnation", anID},
+		{"node", "fence", "n", "--incarnation", anID}, {"node", "retire", "n"}, {"jump", "--node", "n", "--above", "1"},
+		{"node", "force", "n", "--incarnation", anID, "--term", "1", "--reason", "r"},
 	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()

@@ -32,6 +32,7 @@ type statusJSON struct {
 	Proof       string        `json:"proof"`
 	Ended       *endedJSON    `json:"ended"`
 	Observed    *observedJSON `json:"observed"`
+	Session     *sessionJSON  `json:"session"`
 }
 
 // endedJSON is how the last tenure ended.
@@ -48,7 +49,7 @@ type observedJSON struct {
 	Alive    bool  `json:"alive"`
 }
 
-func newStatusJSON(namespace string, s tenure.Status, seen *observed) statusJSON {
+func newStatusJSON(namespace string, s tenure.Status, seen *observed, under *session) statusJSON {
 	j := statusJSON{
 		Schema: schema, Namespace: namespace, Lease: s.Name, Kind: s.Kind, State: string(s.State),
 		Token: s.Token, Counter: s.Counter, Owner: s.Owner, Label: s.Label, Note: s.Note,
@@ -59,9 +60,16 @@ func newStatusJSON(namespace string, s tenure.Status, seen *observed) statusJSON
 		j.Ended = &endedJSON{How: s.EndedHow, Why: s.EndedWhy, By: s.EndedBy}
 	}
 	if seen != nil {
-		j.Observed = &observedJSON{ForMS: seen.total.Milliseconds(), SilentMS: seen.silent.Milliseconds(), Alive: seen.alive}
+		j.Observed = newObservedJSON(seen)
+	}
+	if under != nil {
+		j.Session = newSessionJSON(under)
 	}
 	return j
+}
+
+func newObservedJSON(o *observed) *observedJSON {
+	return &observedJSON{ForMS: o.total.Milliseconds(), SilentMS: o.silent.Milliseconds(), Alive: o.alive}
 }
 
 // tenureJSON is one ownership, for history.

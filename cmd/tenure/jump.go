@@ -13,30 +13,36 @@ import (
 
 func newJumpCmd(a *app) *cobra.Command {
 	var all bool
+	var node string
 	var above uint64
 	cmd := &cobra.Command{
-		Use:   "jump NAME|--all --above N",
-		Short: "After a restore: make every later token higher than N",
-		Long: `Raise the counter of one lease, or of all of them and the namespace's floor, to
-at least N, so that the next token is above it. It never lowers anything, gives
-nothing to anybody, and leaves a holder its lease.
+		Use:   "jump NAME|--node NODE|--all --above N",
+		Short: "After a restore: make every later token and term higher than N",
+		Long: `Raise the counter of one lease, of one node, or of all leases and nodes and the
+namespace's floor, to at least N, so that the next token or term is above it. It
+never lowers anything, gives nothing to anybody, and leaves a holder its lease.
+But the session of a node that was raised ends at its next renewal.
 
 After the store was restored from a backup or failed over to an older copy: cut
-every client off for the largest TTL, jump above the highest token that anything
-has seen, then let the clients in.`,
+every client off for the largest TTL, jump above the highest token and term that
+anything has seen, then let the clients in.`,
 		Example: `  tenure jump --all --above 100000
-  tenure jump deploy/prod --above 4711`,
+  tenure jump deploy/prod --above 4711
+  tenure jump --node web-1 --above 40`,
 		Args:              args(0, "NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			if all == (len(args) == 1) {
-				return &usageError{err: errors.New("give either NAME or --all"), path: cmd.CommandPath()}
+			if given(all)+given(node != "")+len(args) != 1 {
+				return &usageError{err: errors.New("give either NAME, --node or --all"), path: cmd.CommandPath()}
 			}
 			if err := required(cmd, "above"); err != nil {
 				return err
 			}
 			if all {
 				return a.withClient(ctx, func(c *tenure.Client) error { return a.jumpAll(ctx, c, above) })
+			}
+			if node != "" {
+				return a.jumpNode(ctx, node, above)
 			}
 			if err := store.CheckName("lease name", args[0]); err != nil {
 				return err
@@ -45,8 +51,9 @@ has seen, then let the clients in.`,
 		}),
 	}
 	addTimeoutFlag(cmd, timeoutUsage)
-	cmd.Flags().BoolVar(&all, "all", false, "every lease of the namespace, and its floor for names yet unknown")
-	cmd.Flags().Var(numberFlag{&above}, "above", "the highest token that anything has seen")
+	cmd.Flags().BoolVar(&all, "all", false, "every lease and node of the namespace, and its floor for names yet unknown")
+	cmd.Flags().Var(textFlag{&node}, "node", "the `name` of one node")
+	cmd.Flags().Var(numberFlag{&above}, "above", "the highest token or term that anything has seen")
 	return cmd
 }
 
@@ -67,6 +74,37 @@ func (a *app) jumpAll(ctx context.Context, c *tenure.Client, above uint64) error
 	if err != nil && n == 0 {
 		return err
 	}
-	a.printf("every token of the namespace %s is above %d from now on (%d leases raised)\n", showName(c.Namespace()), above, n)
+	a.printf("every token and term of the namespace %s is above %d from now on (%d leases and nodes raised)\n", showName(c.Namespace()), above, n)
 	return err
+}
+
+func (a *app) jumpNode(ctx context.Context, node string, above uint64) error {
+	if err := store.CheckName("node name", node); err != nil {
+		return err
+	}
+	return a.withClient(ctx, func(c *tenure.Client) error {
+		raised, err := c.JumpNode(ctx, node, above)
+		if errors.Is(err, tenure.ErrNotFound) {
+			return fmt.Errorf("%w: jump --all raises the floor for such names", err)
+		}
+		if err != nil {
+			return err
+		}
+		s, err := c.Node(ctx, node)
+		if err != nil {
+			return fmt.Errorf("the jump is done, but the node cannot be read back: %w", err)
+		}
+		a.printf("the next term of node %s is above %d\n", showName(node), s.Counter)
+		if raised && s.State == tenure.Held && !s.Revoker {
+			a.printf("the session of its owner ends at its next renewal, and all its leases with it\n")
+		}
+		return nil
+	})
+}
+
+func given(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }

@@ -41,18 +41,23 @@ code then says what was wrong.`,
 
 func (a *app) list(ctx context.Context, c *tenure.Client, prefix string, asJSON bool) error {
 	var t table
-	t.row("NAME", "STATE", "TOKEN", "HOLDER", "SINCE", "AGE", "NOTE")
+	t.row("NAME", "KIND", "STATE", "TOKEN", "HOLDER", "SINCE", "AGE", "NOTE")
 	var errs []error
+	look := newSessions(c)
 	for s, err := range c.List(ctx, prefix) {
 		switch {
 		case err != nil:
 			errs = append(errs, err)
 		case asJSON:
-			if err := a.json(newStatusJSON(c.Namespace(), s, nil)); err != nil {
+			under, err := look.of(ctx, s)
+			if err != nil {
+				errs = append(errs, err)
+			}
+			if err := a.json(newStatusJSON(c.Namespace(), s, nil, under)); err != nil {
 				return err
 			}
 		default:
-			t.row(showName(s.Name), lsState(s), fmt.Sprint(s.Token), orDash(printable(s.Label)), stamp(s.Since), age(time.Since(s.Since)), orDash(printable(s.Note)))
+			t.row(showName(s.Name), s.Kind, lsState(s), fmt.Sprint(s.Token), orDash(printable(s.Label)), stamp(s.Since), age(time.Since(s.Since)), orDash(printable(s.Note)))
 		}
 	}
 	if !asJSON && len(t.rows) > 1 {

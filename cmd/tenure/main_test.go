@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 			os.Exit(checked(code))
 		},
 		"hold":   func() { os.Exit(checked(runHold(os.Args[1:]))) },
+		"member": func() { os.Exit(checked(runMember(os.Args[1:]))) },
 		"rawput": func() { os.Exit(checked(runRawput(os.Args[1:]))) },
 		"work":   func() { os.Exit(runWork(os.Args[1:])) },
 	})
@@ -82,6 +83,7 @@ func runScripts(t *testing.T, folder string, setUp func(*testscript.Env) error) 
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"code":    scriptCode,
 			"scrub":   scriptScrub,
+			"cite":    scriptCite,
 			"await":   scriptAwait,
 			"envfrom": scriptEnvFrom,
 		},
@@ -132,6 +134,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b\d+\.\ds`), "AGE"},
 	{regexp.MustCompile(`"(for_ms|silent_ms)":\d+`), `"$1":N`},
 	{regexp.MustCompile(`"renewal":[1-9]\d*`), `"renewal":N`},
+	{regexp.MustCompile(`\b(sequence +)[1-9]\d*`), "${1}N"},
 	{regexp.MustCompile(`"(version|go|os|arch)":"[^"]+"`), `"$1":"TEXT"`},
 	{regexp.MustCompile(`\b\d+(\.\d+)?(ns|µs|ms)|\b\d+\.\d\ds`), "TOOK"},
 	{regexp.MustCompile(`"(took|p50|p90|p99|max)_ms":[0-9.]+`), `"${1}_ms":N`},

@@ -15,7 +15,8 @@ func newReleaseCmd(a *app) *cobra.Command {
 		Use:   "release [NAME] [--token N] [--owner ID]",
 		Short: "Release a lease for its holder, who is named exactly",
 		Long: `Release a lease that is held with exactly this token by exactly this owner; the
-next acquire is then at once. Anything else is left alone, with exit code 76.
+next acquire is then at once. Anything else is left alone, with exit code 76. A
+session's lease is released by its session alone, and refused with 64.
 
 In a command that runs under a lease NAME, token and owner are its own by
 default. A holder that still works under it loses it: what runs under

@@ -28,7 +28,9 @@ type running struct {
 	way        []string // that leads the command to the same store and namespace
 	lease      string
 	ttl, grace time.Duration
+	graceGiven bool
 	reserve    time.Duration
+	session    string // whether to use an agent's
 	wait       time.Duration
 	note       string
 	guards     []string
@@ -38,7 +40,7 @@ type running struct {
 }
 
 func newRunCmd(a *app) *cobra.Command {
-	r := &running{a: a, wait: forever}
+	r := &running{a: a, wait: forever, session: sessionAuto}
 	cmd := &cobra.Command{
 		Use:   "run --lease NAME [flags] -- CMD [ARG...]",
 		Short: "Run a command while holding a lease",
@@ -75,6 +77,8 @@ by a guard only: see --guard and "tenure guard".`,
 	addTTLFlag(cmd, &r.ttl)
 	f.Var(waitFlag{&r.wait}, "wait", "how long to wait for the lease: 0, a duration, or forever")
 	f.Var(durationFlag{&r.grace, notNegative}, "grace", "how long the tree may take from TERM to KILL (default 5s or a third of the TTL, whichever is less)")
+	f.Var(sessionFlag{&r.session}, "session", "whether an agent of this host keeps the lease: auto, always or never (default auto)")
+	f.Lookup("session").NoOptDefVal = sessionAlways
 	f.StringVar(&r.note, "note", "", "a `text` for whoever finds the lease held")
 	f.StringArrayVar(&r.guards, "guard", nil, "a `path` whose guard is raised to the new token before CMD starts (may be repeated)")
 	f.Var(textFlag{&r.statusFile}, "status-file", "a `file` that tells at the end who ended and why, as JSON")
@@ -146,7 +150,12 @@ func (r *running) complete(cmd *cobra.Command) (err error) {
 	if r.way, err = r.t.pairs(r.a.env); err != nil {
 		return err
 	}
-	if err := errors.Join(store.CheckName("lease name", r.lease), lease.CheckNote(r.note), r.fitGrace(cmd.Flags().Changed("grace"))); err != nil {
+	r.graceGiven = cmd.Flags().Changed("grace")
+	err = r.fitGrace(r.graceGiven)
+	if r.session == sessionAlways {
+		err = nil // the agent's TTL decides
+	}
+	if err := errors.Join(store.CheckName("lease name", r.lease), lease.CheckNote(r.note), err); err != nil {
 		return err
 	}
 	for _, path := range r.guards {

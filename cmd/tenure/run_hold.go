@@ -40,7 +40,7 @@ func (r *running) hold(s *proc.Supervisor) (proc.Outcome, runStatus) {
 		}
 		return r.failed(s, err)
 	}
-	l, err := r.acquire(ctx, s, client)
+	l, client, err := r.take(ctx, s, client)
 	if err != nil {
 		if err := client.Close(); err != nil {
 			r.a.warn("%v", err)
@@ -77,11 +77,8 @@ func (r *running) open(ctx context.Context) (*tenure.Client, error) {
 	return tenure.Open(ctx, r.t.url, opts...)
 }
 
-// acquire waits for the lease until ctx ends, and raises the guards.
+// acquire waits for a lease of our own until ctx ends, and raises the guards.
 func (r *running) acquire(ctx context.Context, s *proc.Supervisor, c *tenure.Client) (*tenure.Lease, error) {
-	if err := r.lookFirst(ctx, c); err != nil {
-		return nil, err
-	}
 	opts := []tenure.AcquireOption{tenure.Note(r.note), tenure.Stop(proc.StopTime(r.grace, r.reserve)), tenure.Guards(r.raisers...)}
 	if group := s.Contain(); group != "" {
 		opts = append(opts, tenure.ContainedIn(group))
@@ -179,8 +176,9 @@ func heldError(st tenure.Status) *tenure.HeldError {
 	return held
 }
 
-// runUnder runs the command under l and gives l up once the whole tree is gone.
-func (r *running) runUnder(s *proc.Supervisor, c *tenure.Client, l *tenure.Lease) (proc.Outcome, runStatus) {
+// runUnder runs the command under l and gives l up once the whole tree is gone. c is
+// nil under an agent.
+func (r *running) runUnder(s *proc.Supervisor, c *tenure.Client, l holding) (proc.Outcome, runStatus) {
 	file, err := proc.NewDeadlineFile(l.Token())
 	if err != nil {
 		return r.failed(s, errors.Join(err, l.Release(context.Background())))
@@ -188,30 +186,22 @@ func (r *running) runUnder(s *proc.Supervisor, c *tenure.Client, l *tenure.Lease
 	pairs := append([]string{
 		envLease, l.Name(), envToken, fmt.Sprint(l.Token()), envOwner, l.Owner(), envDeadlineFile, file.Path(),
 	}, r.way...)
-	res := s.Run(proc.Command{Args: r.command, Env: r.a.env.with(pairs...), DeadlineFile: file}, leaseHold{l})
+	pairs = append(pairs, r.sessionPairs(l.Proof())...)
+	res := s.Run(proc.Command{Args: r.command, Env: r.a.env.with(pairs...), DeadlineFile: file}, l)
 	return r.verdict(l, res, r.giveUp(c, l, res, s.Hurried()))
 }
-
-// leaseHold is a lease as the supervisor sees it.
-type leaseHold struct{ l *tenure.Lease }
-
-func (h leaseHold) Deadline() (time.Duration, bool) { return h.l.Deadline() }
-
-func (h leaseHold) Done() <-chan struct{} { return h.l.Done() }
-
-func (h leaseHold) Err() error { return h.l.Err() }
 
 // giveUp releases l, within its limit, or soon once somebody is in a hurry. A
 // lease whose tree is not gone must not be released, and not by closing the
 // client either: it lapses when this process has ended (UI1).
-func (r *running) giveUp(c *tenure.Client, l *tenure.Lease, res proc.Result, hurried <-chan struct{}) error {
+func (r *running) giveUp(c *tenure.Client, l holding, res proc.Result, hurried <-chan struct{}) error {
 	if len(res.Survivors) > 0 {
 		return nil
 	}
 	released := make(chan error, 1)
 	go func() {
 		err := l.Release(context.Background())
-		if err == nil {
+		if err == nil && c != nil {
 			_ = c.Close() // nothing is left in it that could fail
 		}
 		released <- err
@@ -235,9 +225,10 @@ func (r *running) giveUp(c *tenure.Client, l *tenure.Lease, res proc.Result, hur
 }
 
 // verdict is what the wrapper prints and returns, and what the status file says.
-func (r *running) verdict(l *tenure.Lease, res proc.Result, released error) (proc.Outcome, runStatus) {
+func (r *running) verdict(l holding, res proc.Result, released error) (proc.Outcome, runStatus) {
 	out := proc.Outcome{Code: res.Code}
-	st := runStatus{Token: l.Token(), Owner: l.Owner(), End: string(res.End), Signal: res.Signal, Survivors: texts(res.Survivors)}
+	p := l.Proof()
+	st := runStatus{Token: p.Token, Owner: l.Owner(), Node: p.Node, Term: p.Term, End: string(res.End), Signal: res.Signal, Survivors: texts(res.Survivors)}
 	if res.End != proc.NotStarted {
 		st.CommandCode = &res.Code
 	}

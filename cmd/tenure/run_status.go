@@ -33,6 +33,9 @@ type runStatus struct {
 	Signal      int      `json:"signal"`
 	Reason      string   `json:"reason"`
 	Survivors   []string `json:"survivors"`
+	// Node and Term are of the session that kept the lease: "" and 0 without one.
+	Node string `json:"node"`
+	Term uint64 `json:"term"`
 }
 
 // told writes the status file for a run that failed before it began, so that

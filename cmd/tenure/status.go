@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,7 +21,9 @@ func newStatusCmd(a *app) *cobra.Command {
 		Long: `Show one lease. NAME is $TENURE_LEASE by default.
 
 A record that says "held" does not prove that its holder lives. With --observe
-the command watches for a renewal, up to that long, and says what it saw.`,
+the command watches for a renewal, up to that long, and says what it saw. A
+session's lease is renewed by its session's one record: that is shown, and
+watched.`,
 		Example: `  tenure status deploy/prod
   tenure status deploy/prod --observe 20s
   tenure status deploy/prod --json | jq .state`,
@@ -36,11 +39,12 @@ the command watches for a renewal, up to that long, and says what it saw.`,
 				if err != nil {
 					return err
 				}
+				under, trouble := newSessions(c).of(ctx, s)
 				if asJSON {
-					return a.json(newStatusJSON(c.Namespace(), s, seen))
+					return errors.Join(a.json(newStatusJSON(c.Namespace(), s, seen, under)), trouble)
 				}
-				a.printStatus(c.Namespace(), s, seen)
-				return nil
+				a.printStatus(c.Namespace(), s, seen, under)
+				return trouble
 			})
 		}),
 	}
@@ -60,7 +64,7 @@ type observed struct {
 // look reads the lease once, and then until limit has passed, the holder has
 // renewed, or another state is reached. Durations are by the boot clock.
 func (a *app) look(ctx context.Context, c *tenure.Client, name string, limit time.Duration) (tenure.Status, *observed, error) {
-	s, err := c.Status(ctx, name)
+	s, sign, err := lookOnce(ctx, c, name, limit > 0)
 	if err != nil || limit == 0 || s.State != tenure.Held {
 		return s, nil, err
 	}
@@ -74,18 +78,33 @@ func (a *app) look(ctx context.Context, c *tenure.Client, name string, limit tim
 		if !clock.Sleep(a.clk, min(pause, limit-passed), ctx.Done()) {
 			return s, nil, context.Cause(ctx)
 		}
-		now, err := c.Status(ctx, name)
+		now, latest, err := lookOnce(ctx, c, name, true)
 		if err != nil {
 			return s, nil, err
 		}
 		same := now.State == tenure.Held && now.Token == s.Token && now.Owner == s.Owner
-		if !same || now.Renewal != s.Renewal {
-			return now, &observed{total: a.clk.Boot() - from, alive: same}, nil
+		if !same || latest != sign {
+			return now, &observed{total: a.clk.Boot() - from, alive: same && latest > sign}, nil
 		}
 	}
 }
 
-func (a *app) printStatus(namespace string, s tenure.Status, seen *observed) {
+// lookOnce reads the lease and, if signs are wanted, how many signs of life its
+// holder gave: renewals of the lease, or of the session that it rests on. It is 0
+// for a session that its node's record does not name any more.
+func lookOnce(ctx context.Context, c *tenure.Client, name string, signs bool) (tenure.Status, uint64, error) {
+	s, err := c.Status(ctx, name)
+	if err != nil || !signs || s.State != tenure.Held || s.Kind != kindSession {
+		return s, s.Renewal, err
+	}
+	node, err := c.Node(ctx, s.Label)
+	if err != nil || !ownedBy(node, s.Owner, s.Term) {
+		return s, 0, err
+	}
+	return s, node.Sequence, nil
+}
+
+func (a *app) printStatus(namespace string, s tenure.Status, seen *observed, under *session) {
 	var t table
 	t.row("lease", showName(s.Name))
 	t.row("namespace", showName(namespace))
@@ -93,7 +112,12 @@ func (a *app) printStatus(namespace string, s tenure.Status, seen *observed) {
 	if s.State != tenure.Absent {
 		t.row("token", tokenLine(s))
 	}
-	if s.State == tenure.Held {
+	if s.State == tenure.Held && under != nil {
+		t.row("holder", fmt.Sprintf("a session of node %s (incarnation %s, term %d)", showName(s.Label), s.Owner, s.Term))
+		t.row("session", under.String())
+		t.row("since", since(s.Since, "by the holder's clock"))
+		t.row("ttl", fmt.Sprintf("%v, its session's", s.TTL))
+	} else if s.State == tenure.Held {
 		t.row("holder", fmt.Sprintf("%s (owner %s)", showText(s.Label), s.Owner))
 		t.row("since", since(s.Since, "by the holder's clock"))
 		t.row("ttl", fmt.Sprintf("%v, renewed %d times", s.TTL, s.Renewal))
@@ -105,12 +129,18 @@ func (a *app) printStatus(namespace string, s tenure.Status, seen *observed) {
 	if s.Note != "" {
 		t.row("note", showText(s.Note))
 	}
-	if seen != nil {
+	if seen != nil && seen.silent == 0 && under != nil && under.state == sessionOver {
+		t.row("observed", fmt.Sprintf("its session ended after %s", age(seen.total)))
+	} else if seen != nil {
 		t.row("observed", seen.String())
 	}
-	t.row("next", nextLine(s))
+	if under != nil {
+		t.row("next", under.next())
+	} else {
+		t.row("next", nextLine(s))
+	}
 	t.print(a.out)
-	if s.State == tenure.Held && seen == nil {
+	if s.State == tenure.Held && seen == nil && (under == nil || under.state != sessionOver) {
 		a.printf("\nThe record says held; that does not prove that the holder lives (--observe watches for it).\n")
 	}
 }
@@ -140,14 +170,7 @@ func tokenLine(s tenure.Status) string {
 }
 
 func endedLine(s tenure.Status) string {
-	line := s.EndedHow
-	if s.EndedBy != "" {
-		line += " by " + showText(s.EndedBy)
-	}
-	if s.EndedWhy != "" {
-		line += ": " + showText(s.EndedWhy)
-	}
-	return line
+	return howLine(s.EndedHow, s.EndedBy, s.EndedWhy)
 }
 
 // nextLine is what happens next.
@@ -155,8 +178,6 @@ func nextLine(s tenure.Status) string {
 	switch {
 	case s.State == tenure.Absent:
 		return "free: the first to acquire it gets it at once"
-	case s.State == tenure.Held && s.Kind == "session":
-		return "it is free when its holder releases it, or when its session is certainly over"
 	case s.State == tenure.Held && s.Proof != "":
 		return fmt.Sprintf("a waiter takes it over as soon as the holder's process is certainly gone, else after seeing it silent for %v", s.TTL)
 	case s.State == tenure.Held:

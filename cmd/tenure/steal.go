@@ -21,6 +21,8 @@ func newStealCmd(a *app) *cobra.Command {
 		Long: `End the tenure of exactly this token (` + "`tenure status`" + ` shows it); another one is
 not touched, with exit code 76. The lease is then nobody's, and everyone first
 watches it for its old TTL before the next acquire, because the holder may live.
+The session of a session's lease is told first, and ends that lease at its next
+renewal; its other leases stay.
 
 With --vouch you give your word that the holder is gone: the next acquire is at
 once, and if you are wrong, two act at the same time. Reason and name are kept
@@ -60,6 +62,9 @@ func (a *app) steal(ctx context.Context, c *tenure.Client, name string, o tenure
 		return err
 	}
 	a.printf("ended the tenure of token %d of %s, for %s\n", o.Token, showName(name), showText(o.By))
+	if s.Kind == kindSession {
+		a.printf("its session is told: if it lives, it ends this lease at its next renewal and keeps its others\n")
+	}
 	if o.Vouch {
 		a.printf("the next acquire is at once: exclusivity now rests on your word that the holder is gone\n")
 		return nil
@@ -70,12 +75,19 @@ func (a *app) steal(ctx context.Context, c *tenure.Client, name string, o tenure
 
 // notStolen says in plain words why the token named is not the current one.
 func notStolen(name string, token uint64, err error) error {
-	why := err.Error()
+	return fmt.Errorf("lease %q: %w: %d: %s; nothing was changed", name, tenure.ErrNotCurrent, token, plainCause(err))
+}
+
+// plainCause is what err says in words, without where it happened.
+func plainCause(err error) string {
 	var e *store.Error
-	if errors.As(err, &e) && e.Detail != "" && e.Cause == nil {
-		why = e.Detail
+	switch {
+	case errors.As(err, &e) && e.Detail != "" && e.Cause == nil:
+		return e.Detail
+	case e != nil && e.Cause != nil:
+		return e.Cause.Error()
 	}
-	return fmt.Errorf("lease %q: %w: %d: %s; nothing was changed", name, tenure.ErrNotCurrent, token, why)
+	return err.Error()
 }
 
 // operator names the person at the keyboard.

@@ -270,8 +270,9 @@ func (d *Deadline) Cause() error {
 // T is the instant on the boot clock until which the holder may act, and
 // whether there is one.
 func (d *Deadline) T() (time.Duration, bool) {
-	if d.parent != nil && !d.over.Load() {
-		return d.parent.T()
+	if d.parent != nil {
+		t, ok := d.parent.T()
+		return t, ok && !d.over.Load() // looked at last: a T after the end is none
 	}
 	if g := d.grant.Load(); g != nil {
 		return g.t, true

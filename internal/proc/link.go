@@ -21,6 +21,7 @@ const (
 	msgResumed = "resumed" // the wrapper was stopped for Stop and goes on
 	msgPing    = "ping"
 	// From the supervisor.
+	msgTimes     = "times"     // Grace and Reserve are other ones from now on
 	msgGroup     = "group"     // Group is the control group of this run
 	msgStarting  = "starting"  // the command is about to start
 	msgStarted   = "started"   // the command is process Pid
@@ -41,6 +42,8 @@ type message struct {
 	Deadline time.Duration `json:"deadline,omitempty"`
 	Stop     int           `json:"stop,omitempty"`
 	Pid      int           `json:"pid,omitempty"`
+	Grace    time.Duration `json:"grace,omitempty"`
+	Reserve  time.Duration `json:"reserve,omitempty"`
 	Group    string        `json:"group,omitempty"`
 	File     string        `json:"file,omitempty"`
 	Code     int           `json:"code,omitempty"`

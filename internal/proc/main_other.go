@@ -5,6 +5,7 @@ package proc
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/tenure-project/tenure/store"
 )
@@ -28,6 +29,9 @@ func (*Supervisor) Context() context.Context {
 
 // Hurried returns nil: nobody asks.
 func (*Supervisor) Hurried() <-chan struct{} { return nil }
+
+// SetTimes does nothing: nothing runs here.
+func (*Supervisor) SetTimes(_, _ time.Duration) {}
 
 // Contained returns "": nothing holds a tree together here.
 func (*Supervisor) Contained() string { return "" }

@@ -75,6 +75,10 @@ func (s *Supervisor) Context() context.Context { return s.ctx }
 // Hurried is closed once somebody asked for the end after the command was over.
 func (s *Supervisor) Hurried() <-chan struct{} { return s.hurried }
 
+// SetTimes replaces the reserve of the options; there is no grace. Call it before
+// Run, from the same goroutine.
+func (s *Supervisor) SetTimes(grace, reserve time.Duration) { s.times = timing{grace, reserve} }
+
 // Contained says what holds the command's tree together: "job", a job object.
 func (s *Supervisor) Contained() string { return "job" }
 

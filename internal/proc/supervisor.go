@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -96,6 +97,14 @@ func (s *Supervisor) Context() context.Context { return s.ctx }
 // after the command was over. Whoever gives up the hold should not wait long
 // then.
 func (s *Supervisor) Hurried() <-chan struct{} { return s.hurried }
+
+// SetTimes replaces the grace (0 or more) and the reserve (above 0) of the options,
+// here and in the wrapper, for a hold whose lifetime is not known before it is
+// taken. Call it before Run, from the same goroutine.
+func (s *Supervisor) SetTimes(grace, reserve time.Duration) {
+	s.times = timing{grace, reserve}
+	s.link.send(message{Kind: msgTimes, Grace: grace, Reserve: reserve})
+}
 
 // Contained says what holds the command's tree together: "cgroup", a control
 // group that only a privileged process can leave, or "tree", the process table.

@@ -119,6 +119,8 @@ func (w *wrapper) passOn(a arrival) {
 func (w *wrapper) heed(m message) {
 	w.asking = false
 	switch m.Kind {
+	case msgTimes:
+		w.times = timing{m.Grace, m.Reserve}
 	case msgGroup:
 		w.group = groupOf(m.Group)
 	case msgStarting:
