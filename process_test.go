@@ -20,7 +20,8 @@ import (
 	"github.com/tenure-project/tenure"
 )
 
-// helperEnv makes the test binary a holder: "url name ttl".
+// helperEnv makes the test binary a holder: "url name ttl", or "url name ttl node"
+// for one that holds the lease under a session.
 const helperEnv = "TENURE_TEST_HOLDER"
 
 func init() {
@@ -41,7 +42,7 @@ func holder(spec []string) int {
 		fmt.Println("error", err)
 		return 1
 	}
-	l, err := c.Acquire(ctx, spec[1], tenure.NoChildren())
+	l, err := acquireAs(ctx, c, spec)
 	if err != nil {
 		fmt.Println("error", err)
 		return 1
@@ -63,6 +64,17 @@ func holder(spec []string) int {
 	return 0
 }
 
+func acquireAs(ctx context.Context, c *tenure.Client, spec []string) (*tenure.Lease, error) {
+	if len(spec) < 4 {
+		return c.Acquire(ctx, spec[1], tenure.NoChildren())
+	}
+	s, err := c.Join(ctx, spec[3], tenure.NoChildren())
+	if err != nil {
+		return nil, err
+	}
+	return s.Acquire(ctx, spec[1])
+}
+
 // process is a holder in a process of its own.
 type process struct {
 	t   *testing.T
@@ -71,10 +83,10 @@ type process struct {
 	out *bufio.Scanner
 }
 
-func start(t *testing.T, url, name string, ttl time.Duration) *process {
+func start(t *testing.T, url, name string, ttl time.Duration, node ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", helperEnv, url, name, ttl))
+	p.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s %s", helperEnv, url, name, ttl, strings.Join(node, "")))
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -172,6 +184,43 @@ func TestKilledHolderIsReplacedAtOnce(t *testing.T) {
 		t.Fatalf("the third holder says %q", line)
 	}
 	t.Logf("hand-over between processes: %v", nanos(t, line[2]).Sub(released))
+}
+
+// A session whose process is killed is proven dead by the kernel, like a lease of
+// its own: its name and its leases pass on at once, with a certificate that says so.
+//
+// SPEC LS14 LS8 PL3
+func TestKilledSessionIsReplacedAtOnce(t *testing.T) {
+	t.Parallel()
+	url := "file://" + filepath.Join(t.TempDir(), "store")
+	const ttl = time.Minute
+	a := start(t, url, "job", ttl, "n1")
+	a.held()
+	b := start(t, url, "job", ttl, "n2") // waits for the lease
+	waitInLine(t, url, 1)
+	killed := time.Now()
+	if err := a.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	token, at := b.held()
+	if d := at.Sub(killed); token != 2 || d > ttl/4 {
+		t.Errorf("the next session came %v after the kill, with token %d", d, token)
+	} else {
+		t.Logf("kill -9 to the next session's lease: %v", d)
+	}
+	c, err := tenure.Open(t.Context(), url, tenure.WithTTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Join(t.Context(), "n1") // the fence left the name free
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs, err := c.NodeHistory(t.Context(), "n1")
+	if err != nil || len(certs) != 2 || certs[0].How != "proven" || !certs[0].Revoker || s.Proof().Term != 3 {
+		t.Errorf("%+v, %v", certs, err)
+	}
 }
 
 // waitInLine polls until n processes wait for the lease: nothing tells it.

@@ -189,7 +189,9 @@ func TestCrashWindow(t *testing.T) {
 					}
 					s.link.Rules = []faultstore.Rule{{Skip: after + 1, Ops: []faultstore.Op{faultstore.OpCreate, faultstore.OpReplace}, Fault: faultstore.Hang()}}
 				})
-				_, err := b.tryJoin(t.Context(), true, nil)
+				ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
+				defer cancel()
+				_, err := b.tryJoin(ctx, true, nil)
 				if after < 2 && err == nil {
 					t.Fatal("it joined without its certificate")
 				}

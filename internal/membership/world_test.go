@@ -36,6 +36,8 @@ var stretched = lease.Stretch(ttl, rho)
 type world struct {
 	t  *testing.T
 	st *memstore.Store
+	// machine is the clock of those that run on one machine.
+	machine *clock.Virtual
 
 	mu     sync.Mutex
 	ids    int
@@ -46,7 +48,6 @@ type world struct {
 
 // act is one membership that was published.
 type act struct {
-	who   string
 	until time.Time // true time
 	m     *Member   // nil until Join returned
 }
@@ -55,7 +56,7 @@ func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, st: memstore.New(), acting: map[string][]*act{}, notes: map[string]time.Duration{}}
+		w := &world{t: t, st: memstore.New(), machine: clock.NewVirtual(1), acting: map[string][]*act{}, notes: map[string]time.Duration{}}
 		t.Cleanup(func() { _ = w.st.Close() })
 		f(t, w)
 	})
@@ -75,12 +76,23 @@ type proc struct {
 
 	mu      sync.Mutex
 	members []*Member
+	closed  bool
+}
+
+// background is what a client's is: nothing begins once it is closed.
+func (p *proc) background(f func(context.Context)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.bg.Go(func() { f(p.life) })
+	}
 }
 
 type setup struct {
 	cfg   Config
 	link  faultstore.Options
 	rate  float64
+	clk   *clock.Virtual // nil: one of its own
 	inner store.Store
 }
 
@@ -95,21 +107,25 @@ func (w *world) proc(opts ...func(*setup)) *proc {
 	for _, o := range opts {
 		o(&s)
 	}
-	p := &proc{w: w, rate: s.rate, clk: clock.NewVirtual(s.rate), link: faultstore.New(s.inner, s.link)}
+	if s.clk == nil {
+		s.clk = clock.NewVirtual(s.rate)
+	}
+	p := &proc{w: w, rate: s.rate, clk: s.clk, link: faultstore.New(s.inner, s.link)}
 	p.life, p.end = context.WithCancel(context.Background())
 	s.cfg.Store, s.cfg.Clock = p.link, p.clk
-	s.cfg.Background = func(f func(context.Context)) { p.bg.Go(func() { f(p.life) }) }
+	s.cfg.Background = p.background
 	p.Identities = New(s.cfg)
 	w.t.Cleanup(p.close)
 	return p
 }
 
 func (p *proc) close() {
-	p.mu.Lock()
 	for _, m := range p.members {
 		m.Abandon(errors.New("the test is over"))
 		m.kept.Wait()
 	}
+	p.mu.Lock()
+	p.closed = true
 	p.mu.Unlock()
 	p.end()
 	p.bg.Wait()
@@ -165,7 +181,7 @@ func (p *proc) acts(a *act) {
 	for _, b := range w.acting[node] {
 		known = known || a == b
 		if a != b && b.until.After(time.Now()) && (b.m == nil || b.m.Deadline().Cause() == nil) {
-			w.t.Errorf("two processes act as %s: %v and %v", node, a, b)
+			w.t.Errorf("two processes act as %s until %v and %v", node, a.until, b.until)
 		}
 	}
 	if !known {
@@ -275,6 +291,7 @@ func polling(s *setup) {
 
 // kept gives the process the notes that short commands leave for each other.
 func (w *world) kept(s *setup) {
+	s.clk = w.machine
 	s.cfg.Recall = func(name string, body []byte) (time.Duration, bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -54,7 +54,7 @@ func (i *Identities) change(ctx context.Context, node string, f func(h Head, dou
 	ctx, cancel := settle.Limit(ctx, i.cfg.Clock, i.cfg.Timing.TTL)
 	defer cancel()
 	for doubted := false; ; {
-		h, err := i.Read(ctx, node)
+		h, err := i.readOn(ctx, node)
 		if err != nil && doubted {
 			return store.Wrap(store.ErrUnknown, i.identityOfStore(), "change", node, err)
 		}
@@ -73,5 +73,15 @@ func (i *Identities) change(ctx context.Context, node string, f func(h Head, dou
 			return err
 		}
 		doubted = doubted || res.Reads > 0
+	}
+}
+
+// readOn reads node's record until the store answers, or ctx ends.
+func (i *Identities) readOn(ctx context.Context, node string) (Head, error) {
+	for failures := 1; ; failures++ {
+		h, err := i.Read(ctx, node)
+		if err == nil || !retryable(err) || !i.pause(ctx, i.retryAfter(err, failures, i.cfg.Timing)) {
+			return h, err
+		}
 	}
 }
