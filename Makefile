@@ -16,18 +16,32 @@ build: ## build the command into bin/tenure
 servers: ## fetch the servers that tests talk to into .cache, as far as this machine lets us
 	@scripts/servers.sh
 
+# All modules in one run, one package more at once than there are processors:
+# packages that wait for other processes overlap with those that compute. Those
+# that take longest begin first.
+EVERY    := $(addsuffix /...,$(MODULES))
+LONG     := ./chaos ./cmd/tenure ./sim ./internal/proc ./store/etcdstore ./store/natsstore ./store/sqlstore/pgstore ./store/azurestore ./store/gcsstore
+ATONCE   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
+GOTEST   := go test -count=1 -p $(ATONCE)
+
 test: servers ## run every test of every module (needs only Go, git and make; more servers, more is tested)
-	@for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -count=1 ./...) || exit 1; done
+	$(GOTEST) $(LONG) $(EVERY)
 
 check: lint cross race ## linters, other platforms, tests under the race detector (needs a C compiler)
 
 # chaos starts the command as it is shipped, so the detector would see nothing.
+# Of the simulation two tests are left to `make test`: that a world repeats, which
+# the detector's scheduling forbids, and that the oracle finds mutations, which is
+# about the oracle; both play the worlds of TestSeeds. `make lint` has vetted.
 race: servers
-	@for m in $(filter-out ./chaos,$(MODULES)); do echo "== $$m (race)"; (cd $$m && go test -race -count=1 ./...) || exit 1; done
+	$(GOTEST) -vet=off -race $(filter-out ./chaos ./sim,$(LONG)) $(filter-out ./chaos/... ./sim/...,$(EVERY))
+	$(GOTEST) -vet=off -race -skip '^(TestReplay|TestMutationsAreFound)$$' ./sim/...
 
 lint: $(STATICCHECK)
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
-	@for m in $(MODULES); do echo "== $$m (lint)"; (cd $$m && go vet ./... && $(STATICCHECK) ./... && go mod verify >/dev/null) || exit 1; done
+	go vet $(EVERY)
+	$(STATICCHECK) $(EVERY)
+	go mod verify
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go build ./...) || { echo "$$m does not build alone"; exit 1; }; done
 
 $(STATICCHECK):
@@ -39,7 +53,7 @@ cross:
 		echo "== core, tests too ($$os)"; go vet ./... || exit 1; \
 		echo "== the command ($$os)"; (cd cmd/tenure && go build -o /dev/null ./...) || exit 1; done
 
-sim: ## replay SEEDS simulated worlds (default 1000)
+sim: ## replay SEEDS simulated worlds (default 1000), and 2/5 as many with sessions
 	cd sim && go test -count=1 -run 'TestSeeds' . -args -seeds $(SEEDS)
 
 bench: ## benchmarks against floors measured in the same run
