@@ -243,6 +243,9 @@ func (l *Lease) write(ctx context.Context, rec *lease.Record, over store.Version
 		pace.Left, w.Failed = l.dl.Remaining, l.renewalFails
 	}
 	res, err := settle.Do(ctx, l.c.st, w, pace)
+	if err == nil && l.s == nil { // ten thousand of a session would push out what is used again
+		l.c.decoded.put(l.name, w.Body, rec)
+	}
 	l.note(rec, over, res)
 	return res, err
 }

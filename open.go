@@ -27,6 +27,8 @@ type Client struct {
 	memory *memory
 	ids    *membership.Identities
 
+	decoded decoded
+
 	accept context.Context // ends when Close begins: no acquisition goes on
 	refuse context.CancelCauseFunc
 

@@ -36,8 +36,11 @@ func (c *Client) read(ctx context.Context, name string, limit time.Duration) (fo
 	if err != nil {
 		return f, err
 	}
-	if f.rec, err = lease.Decode(key, name, o.Body); err != nil {
-		return f, err
+	if f.rec = c.decoded.get(name, o.Body); f.rec == nil {
+		if f.rec, err = lease.Decode(key, name, o.Body); err != nil {
+			return f, err
+		}
+		c.decoded.put(name, o.Body, f.rec)
 	}
 	return f, c.memory.check(name, seen, f.rec.Counter)
 }
