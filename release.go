@@ -44,6 +44,9 @@ func (l *Lease) giveUp(ctx context.Context, cause error, e lease.Ended) error {
 }
 
 func (l *Lease) giveUpTo(ctx context.Context, cause error, e lease.Ended, successor string, hold time.Duration) error {
+	if l.s != nil && l.s.doubt(1) {
+		defer l.s.doubt(-1)
+	}
 	l.stopWork(cause)
 	l.dl.End(fmt.Errorf("lease %q: %w", l.name, cause)) // before the first send (LS5)
 	l.stopKeeper()
@@ -106,7 +109,7 @@ func (l *Lease) freeLater(e lease.Ended) {
 			return nil
 		}
 		err := l.freeTo(ctx, e, l.end.successor, l.end.hold)
-		if err == nil || errors.Is(err, ErrLost) {
+		if err == nil || errors.Is(err, ErrLost) && ctx.Err() == nil {
 			l.end.done, l.end.err = true, err
 		}
 		return err

@@ -113,6 +113,9 @@ func (c *Client) join(ctx context.Context, node string, wait bool, opts []Acquir
 		c: c, timing: req.timing, ready: make(chan struct{}), leaving: make(chan struct{}, 1), leases: map[*Lease]struct{}{},
 		stops: map[time.Duration]*deadline.Deadline{}, revoked: map[identity.Revocation]struct{}{},
 	}
+	if req.lock != nil && !c.st.Info().Can.Has(store.CanProve) {
+		req.lock = nil // as for a lease: nobody could prove anything by it
+	}
 	lock, err := c.lockFor(ctx, req.lock)
 	if err != nil {
 		return nil, err
@@ -321,6 +324,7 @@ func (s *Session) revoke(v identity.Revocation) {
 	s.mu.Unlock()
 	if found != nil {
 		_ = found.lose(errRevoked)
+		found.freeRevoked()
 	}
 }
 

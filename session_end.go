@@ -115,6 +115,9 @@ func (s *Session) giveUp(ctx context.Context) error {
 		return s.cause(err)
 	}
 	s.c.observe(Event{Node: s.owner.Node, Term: s.owner.Term, Kind: EventReleased})
+	if cause := s.m.Deadline().Cause(); !errors.Is(cause, membership.ErrReleased) {
+		return s.cause(cause)
+	}
 	return nil
 }
 

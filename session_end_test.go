@@ -70,6 +70,41 @@ func TestStealFromASession(t *testing.T) {
 	})
 }
 
+// A thief that dies between its two writes leaves nothing stuck: the session frees,
+// a TTL later, what it does not hold any more, and others watch that as a steal.
+//
+// SPEC LS11
+func TestThiefDiesHalfway(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b, c := w.join(), w.join(), w.join()
+		s := w.session(a, "n1")
+		l := w.under(s, "job")
+		replaced := false
+		b.link.set(func(op string) fault { // the second replace is the lease's own
+			if op == "replace" && !replaced {
+				replaced = true
+				return pass
+			}
+			if replaced {
+				return hang
+			}
+			return pass
+		})
+		if _, err := b.Steal(t.Context(), "job", StealOptions{Token: 1, Reason: "stuck"}); err == nil {
+			t.Fatal("stolen")
+		}
+		<-l.Done()
+		got := w.acquire(c, "job")
+		if got.Token() != 3 {
+			t.Errorf("token %d", got.Token())
+		}
+		if h, err := c.History(t.Context(), "job"); err != nil || h.Tenures[0].How != "revoked" {
+			t.Errorf("%+v, %v", h, err)
+		}
+		w.leave(s)
+	})
+}
+
 // A steal from a session that is over needs nobody to be told.
 //
 // SPEC LS11

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/core/identity"
+	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -147,6 +148,23 @@ func (s *Session) settle(l *Lease, f func(ctx context.Context) error) {
 			clock.Sleep(s.c.clk, s.c.pace(s.timing).Jitter(pause), s.ctx.Done())
 			pause = min(2*pause, s.timing.TTL)
 		}
+	})
+}
+
+// freeRevoked frees a lease that was taken from the session if whoever took it does
+// not within a TTL: it may have died between its two writes, and the session would
+// keep for as long as it lives what it does not hold (LS11).
+func (l *Lease) freeRevoked() {
+	l.c.background(func(ctx context.Context) {
+		if !clock.Sleep(l.c.clk, l.timing.TTL, l.s.ctx.Done()) {
+			return // whoever wants the lease has evidence that the session is over
+		}
+		_ = l.c.change(ctx, l.name, func(r *lease.Record, attempt string) (*lease.Record, error) {
+			if r == nil || !r.SameOwner(l.owner, l.token) {
+				return nil, errNothingToDo
+			}
+			return r.Steal(attempt, lease.Theft{Token: l.token, Told: true, NowMS: l.c.nowMS(), By: l.owner.Node, Why: "revoked by one who did not come back"})
+		})
 	})
 }
 

@@ -6,7 +6,8 @@
 //	go test ./sim                                   a hundred worlds and the rest, in seconds
 //	go test ./sim -run TestSeeds -seeds 1000        a thousand worlds
 //	go test ./sim -run TestSeeds -first 5000        others
-//	go test ./sim -run TestSeeds -seed 42 -v        one world, with its whole trace
+//	go test ./sim -run 'TestSeeds$' -seed 42 -v     one world, with its whole trace
+//	go test ./sim -run TestSeedsOfSessions -seed 42 -v    one with sessions
 //	go test ./sim -run TestTwoTroubles -pairs 1     every pair of troubles
 //
 // A world that breaks a rule prints its seed, the command that plays it again,
@@ -27,7 +28,14 @@
 //   - TestEveryTroubleAtEveryCall: no chance. Every trouble at every store call of
 //     everything that a process does with a lease; TestTwoTroubles: two at once.
 //   - TestOutageOfAHerd, TestManyWaitersAskAsOne: how many requests, and when.
-//   - found_test.go: what seeds have found, each told as a scene.
+//   - TestSeedsOfSessions, TestEveryTroubleOfSessions: the same for processes that
+//     join nodes and hold leases under sessions. Names are fought for, forced,
+//     fenced, retired and raised, certificates pruned; by default a sixteenth of the
+//     troubles of each script is played and a crash after each call, with -share 1
+//     all of them.
+//   - session_scenes_test.go: a late renewal at every point of a takeover, a storm
+//     on five hundred leases, histories of 4,100 certificates, numbers at their end.
+//   - found_test.go, session_found_test.go: what seeds have found, each told as a scene.
 //   - TestMutationsAreFound: that all this can fail. A store, a clock or a person
 //     that breaks a promise is found within a few worlds, by the right rule.
 //   - TestReplay: that a seed is a world.

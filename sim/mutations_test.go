@@ -22,10 +22,8 @@ func TestMutationsAreFound(t *testing.T) {
 	for name, m := range world.Mutations() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := world.NewPlan(1)
 			for s := uint64(1); s <= mutationSeeds; s++ {
-				p = world.NewPlan(s)
-				p.Mutation = m
+				p := m.Plan(s)
 				if v := play(t, p); len(v.Broken) > 0 {
 					_, what, _ := strings.Cut(v.Broken[0], " ")
 					if rule, _, _ := strings.Cut(what, ":"); !slices.Contains(m.Found, rule) {

@@ -14,13 +14,21 @@ import (
 // one instant, which is rare but when it closes its client, their order is the
 // scheduler's; a world in some hundreds then differs by microseconds.
 func TestReplay(t *testing.T) {
-	worlds := uint64(*seeds) / 4
+	replay(t, world.NewPlan, uint64(*seeds)/4)
+}
+
+// So it is with sessions.
+func TestReplayOfSessions(t *testing.T) {
+	replay(t, world.NewSessionPlan, uint64(*seeds)/10)
+}
+
+func replay(t *testing.T, plan func(seed uint64) world.Plan, worlds uint64) {
 	var differ atomic.Uint64
 	t.Run("worlds", func(t *testing.T) {
 		for s := *first; s < *first+worlds; s++ {
 			t.Run(fmt.Sprint(s), func(t *testing.T) {
 				t.Parallel()
-				a, b := play(t, world.NewPlan(s)).Trace, play(t, world.NewPlan(s)).Trace
+				a, b := play(t, plan(s)).Trace, play(t, plan(s)).Trace
 				if i := parting(a, b); i >= 0 {
 					differ.Add(1)
 					t.Logf("step %d differs; the first time:\n%s\nthe second time:\n%s", i, around(a, i), around(b, i))

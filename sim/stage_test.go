@@ -19,6 +19,7 @@ const (
 	stageTTL = 2 * time.Second
 	attempt  = 2 * stageTTL / 15 // the default limit of one call
 	alpha    = "alpha"
+	beta     = "beta"
 )
 
 // stage is a world with one process whose calls meet trouble, and another whose
@@ -26,8 +27,10 @@ const (
 type stage struct {
 	*world.World
 	subject, other *world.Proc
-	held           *world.Handle // what the setup left to the subject
-	token          uint64        // what the setup left to the other
+	held, second   *world.Handle  // what the setup left to the subject
+	member         *world.Session // the subject's, and the other's
+	otherMember    *world.Session
+	token          uint64 // what the setup left to the other
 	cancel         context.CancelFunc
 	reached        atomic.Int64 // how many troubles struck
 	long           bool         // the troubles may cost a lease
@@ -154,7 +157,7 @@ type met struct {
 // plan is what a stage is made from.
 func plan(powers store.Power, retention bool) world.Plan {
 	return world.Plan{
-		Seed: 1, Slots: 2, Leases: 1, TTL: stageTTL, Rho: 0.01, Latency: stageTTL / 200,
+		Seed: 1, Slots: 2, Leases: 2, TTL: stageTTL, Rho: 0.01, Latency: stageTTL / 200,
 		Powers: powers | store.CanDeleteIf, Retention: retention,
 	}
 }
@@ -194,7 +197,9 @@ func (c script) run(t *testing.T, with ...met) bool {
 	t.Helper()
 	all := false
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(plan(c.powers, c.retention))
+		p := plan(c.powers, c.retention)
+		p.Nodes = c.nodes
+		s := newStage(p)
 		defer s.End()
 		if c.setup != nil {
 			c.setup(s)

@@ -13,6 +13,8 @@ import (
 	"github.com/tenure-project/tenure/store/faultstore"
 )
 
+var share = flag.Int("share", 16, "with sessions, play every n-th trouble of each script")
+
 var pairs = flag.Int("pairs", 20, "play every n-th pair of troubles")
 
 // script is one thing that a process does with a lease.
@@ -20,6 +22,7 @@ type script struct {
 	name      string
 	powers    store.Power
 	retention bool
+	nodes     int
 	setup     func(s *stage)
 	act       func(ctx context.Context, s *stage)
 }
@@ -75,14 +78,18 @@ func scripts() []script {
 //
 // SPEC ST9 DL4 LS1 LS2 LS4 LS5 LS6 LS10 LS11 LS12 LS13 LS15
 // CASE B02 B04 B05 B18 B24 B26 B40 B42 B43 B61 B80
-func TestEveryTroubleAtEveryCall(t *testing.T) {
-	for _, c := range scripts() {
+func TestEveryTroubleAtEveryCall(t *testing.T) { everyTrouble(t, scripts(), 1) }
+
+// everyTrouble plays every n-th trouble of each script, others for each, and every
+// crash.
+func everyTrouble(t *testing.T, scripts []script, nth int) {
+	for number, c := range scripts {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			c.run(t) // nothing goes wrong
 			n := 0
 			for i, x := range troubles() {
-				if testing.Short() && i%4 != 0 {
+				if testing.Short() && i%4 != 0 || (i+number)%nth != 0 && x.name != "crash after" {
 					continue
 				}
 				k := 0
@@ -94,7 +101,7 @@ func TestEveryTroubleAtEveryCall(t *testing.T) {
 				}
 				n += k
 			}
-			if n < 30 && !testing.Short() {
+			if n < 30/nth && !testing.Short() {
 				t.Errorf("only %d troubles struck", n)
 			}
 			t.Logf("%d troubles", n)

@@ -140,9 +140,23 @@ func (a *actor) hold(ctx context.Context, l *tenure.Lease) {
 	}
 }
 
-func (a *actor) successor() string { return slotName(a.r.IntN(a.w.Plan.Slots)) }
+func (a *actor) successor() string {
+	if names := a.w.Plan.NodeNames(); len(names) > 0 && chance(a.r, 0.7) {
+		return names[a.r.IntN(len(names))]
+	}
+	return slotName(a.r.IntN(a.w.Plan.Slots))
+}
 
 func (a *actor) do(ctx context.Context) error {
+	k := a.workload()
+	name := a.name()
+	wctx, cancel := a.p.Within(ctx, about(a.r, 4*a.ttl()))
+	defer cancel()
+	return a.p.Do(wctx, name, k)
+}
+
+// workload draws how long a function works and how well it stops.
+func (a *actor) workload() Work {
 	k := Work{Lasts: time.Millisecond + about(a.r, a.ttl()/time.Duration(a.w.Plan.Haste)), Limit: a.ttl()}
 	switch a.r.IntN(4) {
 	case 0: // stops at once, and the lease knows of no stop time
@@ -155,10 +169,7 @@ func (a *actor) do(ctx context.Context) error {
 		k.Limit = a.ttl() / 2
 		k.Dawdle = k.Limit + about(a.r, a.ttl())
 	}
-	name := a.name()
-	wctx, cancel := a.p.Within(ctx, about(a.r, 4*a.ttl()))
-	defer cancel()
-	return a.p.Do(wctx, name, k)
+	return k
 }
 
 // watch follows a lease for a while and judges the order of what is told (R15).

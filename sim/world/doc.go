@@ -58,6 +58,28 @@
 //	R16  Nobody floods the store, whatever goes wrong.
 //	R17  The context of a lease ends with its deadline, whatever the store does.
 //
+// Of worlds with sessions, where processes fight for fewer node names:
+//
+//	R18  At one instant at most one session of a node is live; none is live once
+//	     the record says that it ended, but for the superseded TTL after force.
+//	R19  A node's record moves by legal steps only: the sequence rises by one with
+//	     a renewal and a takeover and with nothing else, a term is the counter
+//	     before it plus one, an incarnation owns the name in one unbroken run.
+//	R20  A name falls by observation only after its record stood unchanged for its
+//	     TTL of true time, and after force for the superseded TTL; "proven" is said
+//	     only of processes that are gone.
+//	R21  No term above the first acts, renews, is replaced or drops its certificate
+//	     unless that stands under both names. There is one certificate for a
+//	     predecessor and one for a successor and term, made by a takeover, with bytes
+//	     that never change, and it is removed only where the head speaks for it.
+//	R22  The lease of a session is taken only when that exact session is over, after
+//	     the wait that force asks for, citing evidence that is true.
+//	R23  A name is given up only when its session is not live; a session that is told
+//	     to have left in order holds nothing by then and is granted nothing later.
+//	R24  No lease outlives its session.
+//	R26  A lease is stolen from a session only after that was told; it has ended when
+//	     the session next renews.
+//
 // R1, R4, R5 and R7 look at all clocks at one instant of true time, which no
 // process can. Where an operator vouched for the death of a process that did
 // crash, what is left of it does not count.

@@ -15,6 +15,7 @@ import (
 type Handle struct {
 	*tenure.Lease
 	p *Proc
+	s *Session // that it lives by, nil if it renews itself
 
 	to    string    // to whom it was handed over at the end
 	over  time.Time // since when it was seen not to be live while its context went on
@@ -32,23 +33,26 @@ func (p *Proc) Handed(l *tenure.Lease) *Handle {
 	defer o.mu.Unlock()
 	ls := o.byName[l.Name()]
 	o.stats["handed out"]++
-	if t := ls.tenancy(l.Owner()); t == nil || t.token != l.Token() {
+	if t := ls.tenancy(idOf(l)); t == nil || t.token != l.Token() {
 		o.fail("R2", "%s: %s was handed token %d, which the record never granted to it", ls.name, p.name, l.Token())
 	}
 	if l.Token() <= ls.highest && !p.crashed.Load() {
 		o.fail("R2", "%s: %s was handed token %d after %d", ls.name, p.name, l.Token(), ls.highest)
 	}
 	ls.highest = max(ls.highest, l.Token())
-	ls.handed[l.Owner()] = h
+	ls.handed[idOf(l)] = h
 	ls.handles = append(ls.handles, h)
+	o.handedUnder(ls, h)
 	o.exclusive(ls)
 	return h
 }
 
-// handle is the handle of owner that may still be live, nil if there is none.
-func (ls *leaseState) handle(owner string) *Handle {
+func idOf(l *tenure.Lease) tenureID { return tenureID{l.Owner(), l.Token()} }
+
+// handle is the handle of a tenure that may still be live, nil if there is none.
+func (ls *leaseState) handle(id tenureID) *Handle {
 	for _, h := range ls.handles {
-		if h.Owner() == owner {
+		if idOf(h.Lease) == id {
 			return h
 		}
 	}
@@ -60,8 +64,9 @@ func (o *oracle) exclusive(ls *leaseState) {
 	ls.handles = slices.DeleteFunc(ls.handles, func(h *Handle) bool { return !h.live() && h.Err() != nil })
 	var first *Handle
 	for _, h := range ls.handles {
+		o.underSession(h)
 		o.ends(h)
-		t := ls.tenancy(h.Owner())
+		t := ls.tenancy(idOf(h.Lease))
 		if !h.live() || t == nil || h.p.crashed.Load() && (t.how == lease.HowVouched || t.how == lease.HowProven || t.how == lease.HowReleased) {
 			continue
 		}
@@ -101,6 +106,9 @@ func (o *oracle) sample() {
 		o.exclusive(o.byName[name])
 		o.checkRuns(o.byName[name])
 	}
+	for _, name := range o.w.Plan.NodeNames() {
+		o.oneSession(o.nodes[name])
+	}
 }
 
 // lost judges that p calls a lease lost (R11). A lease that merely expired may
@@ -113,7 +121,7 @@ func (o *oracle) lost(p *Proc, e tenure.Event) {
 	}
 	o.stats["lost"]++
 	r := ls.rec
-	if r != nil && r.Held() && r.Token == e.Token && r.Owner.Node == p.name && !p.misled() {
+	if r != nil && r.Held() && r.Kind == lease.Self && r.Token == e.Token && r.Owner.Node == p.name && !p.misled() {
 		o.fail("R11", "%s: %s calls token %d lost, and the record is still its own: %v", e.Lease, p.name, e.Token, e.Err)
 	}
 }
@@ -162,7 +170,7 @@ func (h *Handle) released(err error) {
 		return
 	}
 	ls := o.byName[h.Name()]
-	t := ls.tenancy(h.Owner())
+	t := ls.tenancy(idOf(h.Lease))
 	if t == nil {
 		return // said already
 	}
@@ -171,9 +179,9 @@ func (h *Handle) released(err error) {
 		o.fail("R12", "%s: token %d was released without an error, and the record is still held", h.Name(), h.Token())
 	case errors.Is(err, tenure.ErrUnconfirmed):
 		o.stats["unconfirmed"]++
-	case errors.Is(err, tenure.ErrLost) && t.how == "" && !h.p.misled():
+	case errors.Is(err, tenure.ErrLost) && t.how == "" && !h.p.misled() && !o.takenFrom(h):
 		o.fail("R12", "%s: the release of token %d says that it was lost, and it is still held: %v", h.Name(), h.Token(), err)
-	case errors.Is(err, tenure.ErrLost) && t.how == lease.HowReleased && t.byProc == h.p && !ls.pruned && !h.p.misled():
+	case errors.Is(err, tenure.ErrLost) && t.how == lease.HowReleased && t.byProc == h.p && !t.taken && !ls.pruned && !h.p.misled():
 		o.fail("R12", "%s: the release of token %d took effect, and its answer is: %v", h.Name(), h.Token(), err)
 	}
 }
@@ -185,7 +193,7 @@ func kind(err error) string {
 	}
 	for _, k := range []error{
 		tenure.ErrOverlap, tenure.ErrUnconfirmed, tenure.ErrHeld, tenure.ErrExpired, tenure.ErrLost, tenure.ErrReleased, tenure.ErrShutdown,
-		tenure.ErrNotCurrent, tenure.ErrRegressed, tenure.ErrClosed, tenure.ErrUnknown, tenure.ErrConflict, tenure.ErrUnavailable,
+		tenure.ErrAlive, tenure.ErrTooShort, tenure.ErrMissingEvidence, tenure.ErrNotCurrent, tenure.ErrRegressed, tenure.ErrClosed, tenure.ErrUnknown, tenure.ErrConflict, tenure.ErrUnavailable,
 		store.ErrExists, tenure.ErrNotFound, tenure.ErrCorrupt, tenure.ErrDenied, tenure.ErrNewer, tenure.ErrInvalid,
 		context.Canceled, context.DeadlineExceeded,
 	} {

@@ -40,13 +40,12 @@ func (a *actor) end(ctx context.Context, name string) error {
 	if err != nil || s.State != tenure.Held {
 		return err
 	}
-	p := a.w.procNamed(s.Label)
-	dead := p != nil && p.Crashed()
+	dead := a.w.holderDied(s)
 	m := a.w.mutation
 	if !dead && !m.thief && !m.liar && chance(a.r, 0.6) {
 		return nil // it seems to be well
 	}
-	if (dead || m.thief) && chance(a.r, 0.3) {
+	if (dead || m.thief) && s.Kind == string(lease.Self) && chance(a.r, 0.3) {
 		err = a.p.Client.ReleaseByProof(ctx, name, s.Token, s.Owner)
 		a.w.trace.add(a.p.name, "%s: release token %d by proof: %s", name, s.Token, kind(err))
 		a.ended(name, s, err, lease.HowReleased)
@@ -55,7 +54,7 @@ func (a *actor) end(ctx context.Context, name string) error {
 	o := tenure.StealOptions{Token: s.Token, Reason: "the simulation wants it", By: a.p.name, Vouch: (dead || m.liar) && chance(a.r, 0.6)}
 	_, err = a.p.Client.Steal(ctx, name, o)
 	a.w.trace.add(a.p.name, "%s: steal token %d, vouched %v: %s", name, s.Token, o.Vouch, kind(err))
-	a.ended(name, s, err, lease.HowForced, lease.HowVouched)
+	a.ended(name, s, err, lease.HowForced, lease.HowVouched, lease.HowRevoked)
 	return err
 }
 
@@ -64,12 +63,12 @@ func (a *actor) ended(name string, s tenure.Status, err error, hows ...string) {
 	o := a.w.oracle
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	t := o.byName[name].tenancy(s.Owner)
+	t := o.byName[name].tenancy(tenureID{s.Owner, s.Token})
 	switch {
 	case t == nil || a.p.misled() || o.byName[name].pruned:
 	case err == nil && t.how == "":
 		o.fail("R12", "%s: token %d was ended by %s, and it still lasts", name, s.Token, a.p.name)
-	case (errors.Is(err, tenure.ErrLost) || errors.Is(err, tenure.ErrConflict)) && t.byProc == a.p && slices.Contains(hows, t.how):
+	case (errors.Is(err, tenure.ErrLost) || errors.Is(err, tenure.ErrConflict)) && t.byProc == a.p && !t.taken && slices.Contains(hows, t.how):
 		o.fail("R12", "%s: the end of token %d took effect, and its answer is: %v", name, s.Token, err)
 	}
 }
@@ -117,6 +116,9 @@ func (a *actor) jumpAll(ctx context.Context) error {
 	for _, name := range a.w.Plan.Names() {
 		a.raised(name, above)
 	}
+	for _, node := range a.w.Plan.NodeNames() {
+		a.raisedNode(node, above, nil)
+	}
 	return nil
 }
 
@@ -149,7 +151,7 @@ func (o *oracle) told(h tenure.History) {
 	ls := o.byName[h.Name]
 	last := uint64(0)
 	for _, t := range h.Tenures {
-		k := ls.tenancy(t.Owner)
+		k := ls.tenancy(tenureID{t.Owner, t.Token})
 		if k == nil || k.token != t.Token || t.How != "" && t.How != k.how || t.Token <= last {
 			o.fail("R9", "%s: the history tells token %d, %q, after token %d", h.Name, t.Token, t.How, last)
 		}

@@ -23,7 +23,8 @@ type oracle struct {
 	mu       sync.Mutex
 	leases   map[string]*leaseState // by key
 	byName   map[string]*leaseState
-	archived map[string]map[string]bool // resource to owners whose tenure is archived
+	archived map[string]map[tenureID]bool // resource to tenures that are archived
+	nodes    map[string]*nodeState
 	floor    uint64
 	broken   []string
 	closed   bool // nothing counts any more
@@ -33,32 +34,44 @@ type oracle struct {
 // leaseState is what the oracle knows of one lease.
 type leaseState struct {
 	name    string
-	rec     *lease.Record      // nil: absent
-	landed  time.Time          // when rec arrived
-	tenures []*tenancy         // every one that the record ever showed
-	handles []*Handle          // that were handed out and may still be live
-	highest uint64             // token handed out
-	handed  map[string]*Handle // by owner
-	pruned  bool               // something of its past was removed
+	rec     *lease.Record // nil: absent
+	landed  time.Time     // when rec arrived
+	tenures []*tenancy    // every one that the record ever showed
+	handles []*Handle     // that were handed out and may still be live
+	highest uint64        // token handed out
+	handed  map[tenureID]*Handle
+	pruned  bool // something of its past was removed
 	runs    []*run
 	guard   guard
 }
 
 // tenancy is one tenure as the record showed it.
 type tenancy struct {
-	token  uint64
-	owner  string
+	tenureID
+	kind   lease.Kind
 	how    string // how it ended; empty while it lasts
 	byProc *Proc  // who ended it; nil if unknown
+	taken  bool   // by the next holder's grant
 }
 
+// tenureID names one tenure of one lease. A session owns many under one name.
+type tenureID struct {
+	owner string
+	token uint64
+}
+
+func tenureOf(t lease.Tenure) tenureID { return tenureID{t.Owner.Incarnation, t.Token} }
+
 func newOracle(w *World) *oracle {
-	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[string]bool{}, stats: map[string]int{}}
+	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[tenureID]bool{}, nodes: map[string]*nodeState{}, stats: map[string]int{}}
 	for _, name := range w.Plan.Names() {
-		ls := &leaseState{name: name, handed: map[string]*Handle{}, guard: guard{owners: map[uint64]*Handle{}}}
+		ls := &leaseState{name: name, handed: map[tenureID]*Handle{}, guard: guard{owners: map[uint64]*Handle{}}}
 		o.leases[store.Key(Namespace, "lease", name)] = ls
 		o.byName[name] = ls
-		o.archived[name] = map[string]bool{}
+		o.archived[name] = map[tenureID]bool{}
+	}
+	for _, name := range w.Plan.NodeNames() {
+		o.nodes[name] = newNodeState(name)
 	}
 	return o
 }
@@ -116,6 +129,10 @@ func (o *oracle) applied(e effect) {
 		o.spaceEffect(e)
 	case strings.HasPrefix(e.key, store.Prefix(Namespace, "hist")):
 		o.archiveEffect(e)
+	case strings.HasPrefix(e.key, store.Prefix(Namespace, "identity")):
+		o.identityEffect(e)
+	case strings.HasPrefix(e.key, store.Prefix(Namespace, "certificate")):
+		o.certificateEffect(e)
 	}
 }
 
@@ -138,9 +155,10 @@ func (o *oracle) leaseEffect(ls *leaseState, e effect) {
 	o.stats[string(st)]++
 	o.checkLineage(ls, prev, next)
 	o.checkEnd(ls, prev, next, st, e.from)
+	o.checkSessionStep(ls, prev, next, st, e.from)
 	if st == granted || st == tookOver {
 		o.checkGrant(ls, prev, next, st, e.from)
-		ls.tenures = append(ls.tenures, &tenancy{token: next.Token, owner: next.Owner.Incarnation})
+		ls.tenures = append(ls.tenures, &tenancy{tenureID: tenureID{next.Owner.Incarnation, next.Token}, kind: next.Kind})
 	}
 	ls.rec, ls.landed = next, time.Now()
 	o.exclusive(ls)
@@ -173,7 +191,7 @@ func (o *oracle) removal(ls *leaseState, prev *lease.Record, e effect) {
 		o.fail("R10", "%s: removed by %s while held is %v, counter %d, floor %d", ls.name, e.op, prev.Held(), prev.Counter, o.floor)
 	}
 	for _, t := range prev.Recent {
-		if !o.archived[ls.name][t.Owner.Incarnation] {
+		if !o.archived[ls.name][tenureOf(t)] {
 			o.fail("R9", "%s: token %d was removed and is not archived", ls.name, t.Token)
 		}
 	}
@@ -189,7 +207,7 @@ func (o *oracle) checkLineage(ls *leaseState, prev, next *lease.Record) {
 	}
 	lost := 0
 	for _, t := range gone {
-		if !o.archived[ls.name][t.Owner.Incarnation] {
+		if !o.archived[ls.name][tenureOf(t)] {
 			lost++
 		}
 	}
@@ -208,19 +226,19 @@ func (o *oracle) checkEnd(ls *leaseState, prev, next *lease.Record, st step, by 
 	if prev == nil || !prev.Held() || st == renewed || st == jumped || len(next.Recent) == 0 {
 		return
 	}
-	t := ls.tenancy(prev.Owner.Incarnation)
+	t := ls.tenancy(tenureID{prev.Owner.Incarnation, prev.Token})
 	how := next.Recent[len(next.Recent)-1].How
 	o.stats["ended "+how]++
 	if t == nil {
 		o.fail("R3", "%s: token %d ended and was never granted", ls.name, prev.Token)
 		return
 	}
-	t.how, t.byProc = how, by
-	h := ls.handle(t.owner)
-	if h := ls.handed[t.owner]; h != nil && h.to != "" && by == h.p && how == lease.HowReleased && next.Successor != h.to && next.Ended.Why != "shutdown" {
+	t.how, t.byProc, t.taken = how, by, st == tookOver
+	h := ls.handle(t.tenureID)
+	if h := ls.handed[t.tenureID]; h != nil && h.to != "" && st == endedBy && by == h.p && how == lease.HowReleased && next.Successor != h.to && next.Ended.Why != "shutdown" {
 		o.fail("R12", "%s: token %d was handed over to %s, and released to %q", ls.name, t.token, h.to, next.Successor)
 	}
-	if how == lease.HowReleased && h != nil && h.live() && !h.p.crashed.Load() {
+	if how == lease.HowReleased && st == endedBy && h != nil && h.live() && !h.p.crashed.Load() {
 		o.fail("R6", "%s: token %d was released in the store by %s while its holder %s is live", ls.name, t.token, who(by), h.p.name)
 	}
 }
@@ -233,6 +251,8 @@ func (o *oracle) checkGrant(ls *leaseState, prev, next *lease.Record, st step, b
 	stood := time.Since(ls.landed) + 2 // a rounding each of two clocks
 	need := time.Duration(0)
 	switch {
+	case st == tookOver && prev.Kind == lease.Session:
+		o.checkInherited(ls, prev, next, by)
 	case st == tookOver && next.Recent[len(next.Recent)-1].How != lease.HowProven:
 		need = prev.TTL()
 	case st == tookOver:
@@ -241,7 +261,7 @@ func (o *oracle) checkGrant(ls *leaseState, prev, next *lease.Record, st step, b
 		}
 	case prev.Ended.SupersededTTLMS > 0:
 		need = time.Duration(prev.Ended.SupersededTTLMS) * time.Millisecond
-	case prev.Successor != "" && by != nil && by.Slot() != prev.Successor:
+	case prev.Successor != "" && by != nil && acquiredAs(next, by) != prev.Successor:
 		need = time.Duration(prev.HoldMS) * time.Millisecond
 	}
 	if stood < need {
@@ -282,10 +302,10 @@ func (o *oracle) archiveEffect(e effect) {
 	}
 	ls := o.byName[a.Resource]
 	for _, t := range a.Tenures {
-		if known := ls.tenancy(t.Owner.Incarnation); known == nil || known.token != t.Token || known.how != t.How {
+		if known := ls.tenancy(tenureOf(t)); known == nil || known.token != t.Token || known.how != t.How {
 			o.fail("R9", "%s: an archive says that token %d was %s, which the record never said", a.Resource, t.Token, t.How)
 		}
-		o.archived[a.Resource][t.Owner.Incarnation] = true
+		o.archived[a.Resource][tenureOf(t)] = true
 	}
 	o.stats["archives"]++
 	o.w.trace.add(who(e.from), "%s archived up to token %d", a.Resource, a.Tenures[len(a.Tenures)-1].Token)
@@ -298,10 +318,10 @@ func (o *oracle) forgot(name string) bool {
 	return o.byName[name].pruned
 }
 
-// tenancy is the tenure of owner, nil if the record never showed it.
-func (ls *leaseState) tenancy(owner string) *tenancy {
+// tenancy is the tenure with that name, nil if the record never showed it.
+func (ls *leaseState) tenancy(id tenureID) *tenancy {
 	for _, t := range slices.Backward(ls.tenures) {
-		if t.owner == owner {
+		if t.tenureID == id {
 			return t
 		}
 	}
@@ -317,6 +337,10 @@ type observer struct {
 // Observe judges what the client says of its leases (R11, R13).
 func (v observer) Observe(e tenure.Event) {
 	o := v.o
+	if e.Node != "" {
+		o.sessionEvent(v.p, e)
+		return
+	}
 	o.w.trace.add(v.p.name, "%s: %s, token %d", e.Lease, e.Kind, e.Token)
 	o.mu.Lock()
 	defer o.mu.Unlock()

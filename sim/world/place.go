@@ -36,6 +36,9 @@ func (pl *place) apply(e effect) (store.Version, error) {
 	if pl.w.mutation.forgets(e) {
 		return store.Version("forgotten"), nil
 	}
+	if twist := pl.w.mutation.twist; twist != nil && e.op == faultstore.OpReplace {
+		e.twisted(pl.mem, twist(e))
+	}
 	v, err := e.do(context.Background())
 	if err != nil {
 		pl.w.oracle.refused(e, err)
@@ -43,6 +46,16 @@ func (pl *place) apply(e effect) (store.Version, error) {
 	}
 	pl.w.oracle.applied(e)
 	return v, nil
+}
+
+// twisted makes e write another body, if that is not nil (a mutation).
+func (e *effect) twisted(mem *memstore.Store, body []byte) {
+	if body == nil {
+		return
+	}
+	key, over := e.key, e.over
+	e.body = body
+	e.do = func(ctx context.Context) (store.Version, error) { return mem.Replace(ctx, key, body, over) }
 }
 
 // restore puts an older state back as a new one, which no store may do by

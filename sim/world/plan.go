@@ -21,6 +21,12 @@ type Plan struct {
 	Seed uint64
 	// Slots is how many processes run at once, Leases how many leases there are.
 	Slots, Leases int
+	// Nodes is how many node names the processes fight for; 0 makes a world without
+	// sessions.
+	Nodes int
+	// NoDelete denies every deletion of a certificate, NoList fails every listing of
+	// certificates.
+	NoDelete, NoList bool
 	// TTL, Attempt, Margin, Poll, Rho and Release are the clients' settings; zero
 	// means the default.
 	TTL, Attempt, Margin, Poll, Release time.Duration
@@ -116,12 +122,15 @@ func (p Plan) String() string {
 		is   bool
 		name string
 	}{
-		{p.Calm, "calm"}, {p.Retention, "retention"}, {p.Powers.Has(store.CanWatch), "watch"},
+		{p.Calm, "calm"}, {p.NoDelete, "no deletes"}, {p.NoList, "no listing"}, {p.Retention, "retention"}, {p.Powers.Has(store.CanWatch), "watch"},
 		{p.Powers.Has(store.CanQueue), "queue"}, {p.Powers.Has(store.CanProve), "proof"}, {p.StoreClock, "store clock"}, {p.Outage, "no archives"},
 	} {
 		if w.is {
 			s += ", " + w.name
 		}
+	}
+	if p.Nodes > 0 {
+		s += fmt.Sprintf(", %d nodes", p.Nodes)
 	}
 	if p.Mutation.Name != "" {
 		s += ", mutation: " + p.Mutation.Name
@@ -131,7 +140,37 @@ func (p Plan) String() string {
 
 // Names are the leases.
 func (p Plan) Names() []string {
-	return []string{"alpha", "beta", "gamma"}[:p.Leases]
+	names := []string{"alpha", "beta", "gamma"}[:min(p.Leases, 3)]
+	for i := len(names); i < p.Leases; i++ {
+		names = append(names, fmt.Sprintf("lease-%03d", i))
+	}
+	return names
+}
+
+// NodeNames are the nodes.
+func (p Plan) NodeNames() (names []string) {
+	for i := range p.Nodes {
+		names = append(names, fmt.Sprintf("n%d", i+1))
+	}
+	return names
+}
+
+// NewSessionPlan draws from a seed the plan of a world whose processes hold leases
+// under sessions, as well as by themselves. There are fewer node names than
+// processes, so that names are fought for.
+func NewSessionPlan(seed uint64) Plan {
+	r := dice(seed, "session plan")
+	p := NewPlan(seed)
+	p.Nodes = 1 + r.IntN(max(1, min(p.Slots-1, 4)))
+	p.Leases = 3 + r.IntN(30)
+	p.Haste, p.Outage = 1+r.IntN(2), false
+	p.Length = time.Duration(8+r.IntN(10)) * p.TTL
+	p.Retention = chance(r, 0.6)
+	p.NoDelete, p.NoList = chance(r, 0.15), chance(r, 0.15)
+	if p.Calm {
+		p.Latency = min(p.Latency, p.TTL/100) // one in fifty takes ten times as long
+	}
+	return p
 }
 
 // options are what every client of the world is made with.
@@ -158,6 +197,14 @@ func (p Plan) rules() []faultstore.Rule {
 			Match: func(c faultstore.Call) bool { return strings.HasPrefix(c.Key, store.Prefix(Namespace, "hist")) },
 			Ops:   []faultstore.Op{faultstore.OpCreate}, Fault: faultstore.Fail(store.ErrUnavailable),
 		})
+	}
+	if p.NoDelete {
+		rules = append(rules, faultstore.Rule{Ops: []faultstore.Op{faultstore.OpDelete}, Fault: faultstore.Fail(store.ErrDenied)})
+	}
+	if p.NoList {
+		rules = append(rules, faultstore.Rule{Ops: []faultstore.Op{faultstore.OpList}, Fault: faultstore.Fail(store.ErrUnavailable), Match: func(c faultstore.Call) bool {
+			return strings.HasPrefix(c.Key, store.Prefix(Namespace, "certificate"))
+		}})
 	}
 	if p.SlowReplies > 0 {
 		rules = append(rules, faultstore.Rule{

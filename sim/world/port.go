@@ -46,7 +46,7 @@ func (x port) call(ctx context.Context, op faultstore.Op, key string, f func(ctx
 	x.p.hooked(n, true)
 	x.p.gate.pass(stamp)
 	if op.Writes() {
-		x.p.w.mutation.answered(x.p, time.Since(began))
+		x.p.w.mutation.answered(x.p, key, time.Since(began))
 	}
 	if err != nil && (ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded)) {
 		x.p.w.trace.add(x.p.name, "%s %s: %s", op, short(key), kind(err))
@@ -60,6 +60,9 @@ func (x port) Get(ctx context.Context, key string, limit int) (o store.Object, e
 		o, err = x.Store.Get(ctx, key, limit)
 		return err
 	})
+	if err == nil {
+		o.Body = x.p.w.mutation.read(x.p, key, o.Body)
+	}
 	return o, err
 }
 

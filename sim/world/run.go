@@ -38,6 +38,9 @@ func play(p Plan) Verdict {
 	if p.Mutation.rollback {
 		others.Go(func() { w.rollBack(ctx) })
 	}
+	if p.Mutation.releases || p.Mutation.unseals {
+		others.Go(func() { w.meddle(ctx) })
+	}
 	others.Go(func() { w.look(ctx) })
 	select {
 	case <-time.After(p.Length):
@@ -71,7 +74,7 @@ func (w *World) slot(ctx context.Context, i int) {
 			w.mutation.clock(i, p.clk)
 		}
 		p.rules(w.Plan.Intensity)
-		if i == 0 && w.Plan.Retention {
+		if w.Plan.Retention && (i == 0 || w.Plan.Nodes > 0 && i%2 == 0) {
 			p.clk.stepWall(ahead) // who prunes finds everything old enough
 		}
 		go p.main(i)
@@ -116,8 +119,17 @@ func (p *Proc) main(slot int) {
 	}
 	p.w.trace.add(p.name, "joined")
 	var callers sync.WaitGroup
-	for i := range 1 + a.r.IntN(3) {
+	for i := range p.callers(a.r) {
 		callers.Go(func() { p.actor(fmt.Sprint("caller", i)).live(p.until(i)) })
+	}
+	if nodes := p.w.Plan.Nodes; nodes > 0 {
+		callers.Go(func() { p.actor("member").belong(p.until(5), slot%nodes) })
+		if chance(a.r, 0.2) { // a second session of the process, or a rival in it
+			callers.Go(func() { p.actor("second member").belong(p.until(6), (slot+1)%nodes) })
+		}
+		if slot < 2 && !p.w.Plan.Calm {
+			callers.Go(func() { p.actor("tender").tend(p.until(8)) })
+		}
 	}
 	if slot == 0 && !p.w.Plan.Calm {
 		callers.Go(func() { p.actor("operator").operate(p.until(9)) })
@@ -133,6 +145,14 @@ func (p *Proc) main(slot int) {
 	callers.Wait()
 	p.round()
 	p.w.trace.add(p.name, "left")
+}
+
+// callers is how many callers hold leases without a session.
+func (p *Proc) callers(r *rand.Rand) int {
+	if p.w.Plan.Nodes > 0 {
+		return r.IntN(2)
+	}
+	return 1 + r.IntN(3)
 }
 
 // round waits for a round instant. When a client is closed, its callers end at one
@@ -180,6 +200,10 @@ func (p *Proc) leave() {
 	_ = p.Client.Close() // what it could not confirm is told lease by lease
 	took := time.Since(began)
 	plan := p.w.Plan
+	if plan.Nodes > 0 { // a session settles what is in doubt and gives its name up
+		began = began.Add(max(plan.Release, 2*plan.maxTTL()*3/15, time.Second) + max(2*plan.maxTTL()*3/15, time.Second))
+		took = time.Since(began)
+	}
 	most := plan.maxTTL() + max(plan.Release, 2*plan.maxTTL()*3/15, time.Second) + plan.TTL
 	if took > most && p.gate.count() == stops && !p.crashed.Load() && p.w.mutation.onTime() {
 		p.w.oracle.failNow("R14", "%s took %v to close, want at most %v", p.name, took, most)
@@ -250,6 +274,9 @@ func (w *World) inherit() {
 		for _, lease := range w.Plan.Names() {
 			wg.Go(func() { w.take(p, lease) })
 		}
+		for _, node := range w.Plan.NodeNames() {
+			wg.Go(func() { w.takeName(p, node) })
+		}
 	}
 	wg.Wait()
 	if p := w.procNamed("heir1"); p.Client != nil {
@@ -300,6 +327,26 @@ func (w *World) take(p *Proc, name string) {
 	w.oracle.count("inherited")
 	p.Sleep(p.ctx, time.Microsecond)
 	_ = h.GiveUp(p.ctx)
+}
+
+// takeName joins a node and leaves.
+func (w *World) takeName(p *Proc, node string) {
+	began, most := time.Now(), w.patience()
+	ctx, cancel := p.Within(p.ctx, 4*most)
+	defer cancel()
+	s, err := p.Join(ctx, node)
+	if err != nil {
+		w.oracle.failNow("R14", "%s: stuck after the faults ended: %v", node, err)
+		return
+	}
+	if took := time.Since(began); took > most {
+		w.oracle.failNow("R14", "%s: free only %v after the faults ended, want at most %v", node, took, most)
+	}
+	w.oracle.count("names inherited")
+	p.Sleep(p.ctx, time.Microsecond)
+	if err := s.Quit(func() error { return s.Leave(p.ctx) }); err != nil {
+		w.oracle.failNow("R14", "%s: no leave after the faults ended: %v", node, err)
+	}
 }
 
 // patience is how long a lease may be out of reach after the faults ended: what

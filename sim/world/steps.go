@@ -35,7 +35,7 @@ func stepOf(prev, next *lease.Record) (step, error) {
 	case prev.Held() && next.Held() && next.SameOwner(*prev.Owner, prev.Token):
 		return checkKept(prev, next)
 	case prev.Held() && next.Held():
-		return tookOver, errors.Join(checkGrant(prev.Counter, next), checkPast(prev, next, lease.HowObserved, lease.HowProven, lease.HowStoreClock))
+		return tookOver, errors.Join(checkGrant(prev.Counter, next), checkPast(prev, next, falls(prev.Kind)...))
 	case next.Held():
 		return granted, checkGrant(prev.Counter, next)
 	case prev.Held():
@@ -59,12 +59,13 @@ func checkGrant(counter uint64, next *lease.Record) error {
 	return nil
 }
 
-// checkKept wants a renewal by the holder or a raise of the counter.
+// checkKept wants a renewal by the holder or a raise of the counter. A session's
+// lease is renewed only to drop what is archived.
 func checkKept(prev, next *lease.Record) (step, error) {
 	switch {
 	case next.TTLMS != prev.TTLMS || next.Since != prev.Since || next.Note != prev.Note:
 		return "", errors.New("a tenure changed what is fixed for it")
-	case next.Renewal == prev.Renewal+1 && next.HolderAttempt == next.WriterAttempt && next.HolderAttempt != prev.HolderAttempt && next.Counter == prev.Counter:
+	case (prev.Kind == lease.Self || len(next.Recent) < len(prev.Recent)) && next.Renewal == prev.Renewal+1 && next.HolderAttempt == next.WriterAttempt && next.HolderAttempt != prev.HolderAttempt && next.Counter == prev.Counter:
 		return renewed, nil
 	case next.Renewal == prev.Renewal && next.HolderAttempt == prev.HolderAttempt && next.WriterAttempt != prev.WriterAttempt && next.Counter > prev.Counter:
 		return jumped, nil
@@ -72,16 +73,34 @@ func checkKept(prev, next *lease.Record) (step, error) {
 	return "", fmt.Errorf("neither a renewal nor a jump: renewal %d to %d, counter %d to %d", prev.Renewal, next.Renewal, prev.Counter, next.Counter)
 }
 
+// falls is how a held lease may fall to the next holder: a session's also by how
+// the session itself ended (LS8).
+func falls(k lease.Kind) []string {
+	hows := []string{lease.HowObserved, lease.HowProven, lease.HowStoreClock}
+	if k == lease.Session {
+		hows = append(hows, lease.HowReleased, lease.HowForced, lease.HowVouched)
+	}
+	return hows
+}
+
+// forcedAs is what the theft of a lease is called (LS11).
+func forcedAs(k lease.Kind) string {
+	if k == lease.Session {
+		return lease.HowRevoked
+	}
+	return lease.HowForced
+}
+
 func checkEnd(prev, next *lease.Record) error {
 	rise := next.Counter - prev.Counter
 	switch how := next.Ended.How; {
 	case next.Token != prev.Token:
 		return fmt.Errorf("the end of token %d left token %d", prev.Token, next.Token)
-	case how == lease.HowReleased && rise != 0, (how == lease.HowForced || how == lease.HowVouched) && rise != 1:
+	case how == lease.HowReleased && rise != 0, how != lease.HowReleased && rise != 1:
 		return fmt.Errorf("a tenure %s raised the counter by %d", how, rise)
-	case how != lease.HowReleased && how != lease.HowForced && how != lease.HowVouched:
-		return fmt.Errorf("a tenure ended by %q", how)
-	case how == lease.HowForced && next.Ended.SupersededTTLMS != prev.TTLMS:
+	case how != lease.HowReleased && how != lease.HowVouched && how != forcedAs(prev.Kind):
+		return fmt.Errorf("a tenure of kind %s ended by %q", prev.Kind, how)
+	case how == forcedAs(prev.Kind) && next.Ended.SupersededTTLMS != prev.TTLMS:
 		return fmt.Errorf("a forced end of a TTL of %d ms names %d ms", prev.TTLMS, next.Ended.SupersededTTLMS)
 	}
 	return checkPast(prev, next, next.Ended.How)

@@ -31,9 +31,21 @@ type Work struct {
 
 // Do runs work under the lease name and judges it (R8).
 func (p *Proc) Do(ctx context.Context, name string, k Work, opts ...tenure.AcquireOption) error {
+	return p.do(ctx, p.Client.Do, name, k, opts...)
+}
+
+// Do runs work under a lease of the session and judges it (R8).
+func (s *Session) Do(ctx context.Context, name string, k Work, opts ...tenure.AcquireOption) error {
+	return s.p.do(ctx, s.Session.Do, name, k, opts...)
+}
+
+// doer is Do of a client or a session.
+type doer func(ctx context.Context, name string, fn func(ctx context.Context, l *tenure.Lease) error, opts ...tenure.AcquireOption) error
+
+func (p *Proc) do(ctx context.Context, do doer, name string, k Work, opts ...tenure.AcquireOption) error {
 	opts = append(opts, tenure.Stop(k.Stop), tenure.StopLimit(k.Limit))
 	var began atomic.Pointer[run]
-	err := p.Client.Do(ctx, name, func(ctx context.Context, l *tenure.Lease) error {
+	err := do(ctx, name, func(ctx context.Context, l *tenure.Lease) error {
 		r := &run{h: p.Handed(l), ctx: ctx, stops: p.gate.count(), neat: k.Stop > 0 && k.Dawdle < k.Stop}
 		began.Store(r)
 		p.w.oracle.begin(r)
