@@ -371,7 +371,7 @@ func (c *Client) discard(l *Lease) {
 // so that it is tried until it is done or the session has ended (LS8).
 func (l *Lease) later(limit time.Duration, f func(ctx context.Context) error) {
 	if l.s != nil {
-		l.s.settle(l, f)
+		l.s.settle(l.name, f)
 		return
 	}
 	l.c.background(func(ctx context.Context) {

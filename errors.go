@@ -111,21 +111,17 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // RegressedError says that a counter fell: the store was restored from an older
 // copy, or failed over to a lagging one. It is an [ErrRegressed].
 type RegressedError struct {
-	// Name is the lease; empty for the namespace's floor, or a node's identity.
-	Name string
-	// Node is the node whose identity it is.
-	Node string
+	// Kind is what it is the counter of: "lease", "floor" (of the namespace), "node",
+	// "authority". Name is its name.
+	Kind, Name string
 	// Seen is the highest counter seen before, Now what the store shows.
 	Seen, Now uint64
 }
 
 // Error says what to do.
 func (e *RegressedError) Error() string {
-	what := fmt.Sprintf("lease %q", e.Name)
-	switch {
-	case e.Node != "":
-		what = fmt.Sprintf("the identity of node %q", e.Node)
-	case e.Name == "":
+	what := fmt.Sprintf("%s %q", e.Kind, e.Name)
+	if e.Kind == "floor" {
 		what = "the namespace's floor"
 	}
 	return fmt.Sprintf("%s: %v: counter %d was seen, now it is %d: if the store was restored from a backup, stop every client for the largest TTL and jump above %d",

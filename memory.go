@@ -90,7 +90,11 @@ func (m *memory) highest(name string) uint64 {
 // highest when the read began, and remembers it otherwise.
 func (m *memory) check(name string, seen, counter uint64) error {
 	if counter < seen {
-		return &RegressedError{Name: name, Seen: seen, Now: counter}
+		kind := "lease"
+		if name == "" {
+			kind = "floor"
+		}
+		return &RegressedError{Kind: kind, Name: name, Seen: seen, Now: counter}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -291,7 +291,7 @@ func (c *Client) identities() *membership.Identities {
 	cfg := membership.Config{
 		Store: c.st, Namespace: c.namespace, Clock: c.clk, Rand: c.rand, NewID: c.newID, Log: c.log,
 		Timing: c.timing.Defaults(), Poll: c.pollInterval(c.timing.Defaults()), Floor: c.floor,
-		Seen: c.seenNode, Recall: c.memory.recallFrom, Remember: c.memory.rememberFrom,
+		Seen: func(node string) func(uint64) error { return c.seenOf("node", node) }, Recall: c.memory.recallFrom, Remember: c.memory.rememberFrom,
 		Background: c.background, TreeEmpty: c.treeEmpty,
 	}
 	if c.space != nil && c.space.RetentionMS != 0 {
@@ -304,19 +304,6 @@ func (c *Client) identities() *membership.Identities {
 		}
 	}
 	return membership.New(cfg)
-}
-
-// seenNode begins a read of a node's record: see memory.check.
-func (c *Client) seenNode(node string) func(counter uint64) error {
-	name := "\x00node\x00" + node // no lease's name holds such a byte
-	seen := c.memory.highest(name)
-	return func(counter uint64) error {
-		if err := c.memory.check(name, seen, counter); err != nil {
-			return &RegressedError{Node: node, Seen: seen, Now: counter}
-		}
-		c.memory.rememberCounter(name, counter)
-		return nil
-	}
 }
 
 // SessionOver asks the store whether the process start that p names is over, and how

@@ -35,14 +35,15 @@ type Session struct {
 	settling  sync.WaitGroup // writes in doubt that are being settled
 	leaving   chan struct{}  // held (capacity 1) by the caller that leaves
 
-	mu      sync.Mutex
-	sent    deadline.Stamp // from which the present grant counts
-	leases  map[*Lease]struct{}
-	stops   map[time.Duration]*deadline.Deadline
-	revoked map[identity.Revocation]struct{}
-	doubts  int           // writes that are being settled
-	calm    chan struct{} // closed when none is any more; nil while none is
-	trouble error         // of the last renewal
+	mu       sync.Mutex
+	sent     deadline.Stamp // from which the present grant counts
+	leases   map[*Lease]struct{}
+	attached map[*attachment]struct{}
+	stops    map[time.Duration]*deadline.Deadline
+	revoked  map[identity.Revocation]struct{}
+	doubts   int           // writes that are being settled
+	calm     chan struct{} // closed when none is any more; nil while none is
+	trouble  error         // of the last renewal
 
 	left    bool // guarded by leaving, like leftErr
 	leftErr error
@@ -111,7 +112,7 @@ func (c *Client) join(ctx context.Context, node string, wait bool, opts []Acquir
 
 	s := &Session{
 		c: c, timing: req.timing, ready: make(chan struct{}), leaving: make(chan struct{}, 1), leases: map[*Lease]struct{}{},
-		stops: map[time.Duration]*deadline.Deadline{}, revoked: map[identity.Revocation]struct{}{},
+		attached: map[*attachment]struct{}{}, stops: map[time.Duration]*deadline.Deadline{}, revoked: map[identity.Revocation]struct{}{},
 	}
 	if req.lock != nil && !c.st.Info().Can.Has(store.CanProve) {
 		req.lock = nil // as for a lease: nobody could prove anything by it

@@ -39,11 +39,15 @@ func (s *Session) leave(ctx context.Context) error {
 	}
 	s.stopAccepting()
 	lost := s.Err()
+	var attached error
+	var wg sync.WaitGroup
+	wg.Go(func() { attached = s.endAttached(ctx) })
 	err := s.endLeases()
+	wg.Wait()
 	if lost != nil {
-		err = errors.Join(lost, s.giveUpLost(ctx))
+		err = errors.Join(lost, s.giveUpLost(ctx, attached))
 	} else {
-		err = errors.Join(err, s.giveUp(ctx))
+		err = errors.Join(err, s.giveUp(ctx, attached))
 	}
 	s.cancel(fmt.Errorf("session of node %q: %w", s.owner.Node, ErrReleased))
 	s.settling.Wait() // all have ended with the session
@@ -95,10 +99,15 @@ func (s *Session) endLeases() error {
 }
 
 // giveUp releases the name if nothing is unfinished, and lets it lapse otherwise.
-func (s *Session) giveUp(ctx context.Context) error {
+// attached is how what else lived by the session ended.
+func (s *Session) giveUp(ctx context.Context, attached error) error {
 	limit := s.c.releaseLimit(s.timing)
 	settled := s.awaitSettled(limit)
 	left := len(s.held())
+	if attached != nil {
+		s.m.Abandon(attached)
+		return fmt.Errorf("session of node %q: %w, so its name lapses after the TTL %v: %w", s.owner.Node, ErrUnconfirmed, s.timing.TTL, attached)
+	}
 	if !settled || left > 0 {
 		err := fmt.Errorf("session of node %q: %w after %v: %d writes are in doubt and the work under %d leases runs on, so its name and they lapse after the TTL %v",
 			s.owner.Node, ErrUnconfirmed, limit, s.Health().InDoubt, left, s.timing.TTL)
@@ -124,9 +133,9 @@ func (s *Session) giveUp(ctx context.Context) error {
 // giveUpLost releases the name of a session that ended by itself, so that the next
 // process need not wait: one that expired or was raised by a jump may own it yet.
 // Not while work of it may run on.
-func (s *Session) giveUpLost(ctx context.Context) error {
-	if len(s.held()) > 0 {
-		return fmt.Errorf("session of node %q: %w", s.owner.Node, ErrOverlap)
+func (s *Session) giveUpLost(ctx context.Context, attached error) error {
+	if attached != nil || len(s.held()) > 0 {
+		return errors.Join(fmt.Errorf("session of node %q: %w", s.owner.Node, ErrOverlap), attached)
 	}
 	if err := s.m.Release(ctx); err != nil && !errors.Is(err, membership.ErrLost) {
 		return s.cause(err)

@@ -272,3 +272,39 @@ func TestCloseLeaves(t *testing.T) {
 		wantErr(t, err, ErrClosed)
 	})
 }
+
+// What a package of this module attached to a session ends with it, and an end that
+// fails keeps the name from being given up.
+//
+// SPEC PL8 DL6
+func TestAttachedEndsWithTheSession(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.join(), w.join()
+		s := w.session(a, "n1")
+		ended := 0
+		end := func(context.Context) error { ended++; return nil }
+		if _, err := s.Kit().Attach(end); err != nil {
+			t.Fatal(err)
+		}
+		detach, err := s.Kit().Attach(end)
+		if err != nil {
+			t.Fatal(err)
+		}
+		detach()
+		w.leave(s)
+		if ended != 1 {
+			t.Errorf("ended %d times", ended)
+		}
+		_, err = s.Kit().Attach(end)
+		wantErr(t, err, ErrShutdown)
+
+		s = w.session(b, "n1")
+		stuck := fmt.Errorf("a leader still works: %w", ErrOverlap)
+		if _, err := s.Kit().Attach(func(context.Context) error { return stuck }); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, s.Leave(t.Context()), ErrUnconfirmed, ErrOverlap)
+		_, err = a.TryJoin(t.Context(), "n1")
+		wantErr(t, err, ErrHeld)
+	})
+}

@@ -129,10 +129,10 @@ func (s *Session) forget(l *Lease) {
 	delete(s.leases, l)
 }
 
-// settle goes on with f, for a lease of the session that may be held in the store
-// though nobody here holds it, until it is done or the session is over: nothing
-// else would ever free it (LS8).
-func (s *Session) settle(l *Lease, f func(ctx context.Context) error) {
+// settle goes on with f, for what may be held in the store though nobody here holds
+// it, until it is done or the session is over: nothing else would ever free it
+// (LS8).
+func (s *Session) settle(what string, f func(ctx context.Context) error) {
 	if !s.doubt(1) {
 		return
 	}
@@ -144,7 +144,7 @@ func (s *Session) settle(l *Lease, f func(ctx context.Context) error) {
 			if err == nil || lostRace(err) || errors.Is(err, ErrLost) {
 				return
 			}
-			s.c.log.Warn("session: a lease is in doubt, trying on", "node", s.owner.Node, "lease", l.name, "error", err)
+			s.c.log.Warn("session: a write is in doubt, trying on", "node", s.owner.Node, "of", what, "error", err)
 			clock.Sleep(s.c.clk, s.c.pace(s.timing).Jitter(pause), s.ctx.Done())
 			pause = min(2*pause, s.timing.TTL)
 		}
