@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/deadline"
 	"github.com/tenure-project/tenure/internal/settle"
@@ -74,6 +75,12 @@ func (c *Client) acquire(ctx context.Context, s *Session, name string, wait bool
 		}
 		defer s.acquiring.Done()
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.accept, func() { cancel(ErrClosed) })()
+	if s != nil { // before the line: Leave waits for those in it
+		defer context.AfterFunc(s.accept, func() { cancel(context.Cause(s.accept)) })()
+	}
 	outer := ctx
 	leave, ok, err := c.enter(ctx, name, wait)
 	if err != nil {
@@ -83,20 +90,15 @@ func (c *Client) acquire(ctx context.Context, s *Session, name string, wait bool
 	if !ok {
 		return nil, c.heldHere(ctx, name)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(c.accept, func() { cancel(ErrClosed) })()
-	if s != nil {
-		defer context.AfterFunc(s.accept, func() { cancel(context.Cause(s.accept)) })()
-	}
 
-	if !wait { // one who does not wait does not wait for a store in trouble either
-		var stop context.CancelFunc
-		ctx, stop = settle.Limit(ctx, c.clk, 3*req.timing.Attempt)
-		defer stop()
-	}
 	a := acquirer{c: c, name: name, req: req, wait: wait}
+	if !wait { // one who does not wait does not wait for a store in trouble either
+		a.late = func() { cancel(context.DeadlineExceeded) }
+		a.limit = c.clk.AfterFunc(3*req.timing.Attempt, a.late)
+		defer func() { a.limit.Stop() }()
+	}
 	l, err := a.run(ctx)
+	a.endVigil()
 	a.leaveQueue()
 	if err != nil {
 		leave()
@@ -159,6 +161,11 @@ type acquirer struct {
 	first    bool // nobody alive stands before us in the store's line
 	failures int
 	warned   bool // that the holder's session cannot be judged
+	yielded  bool // to those in the store's line
+	vigil    *sessionVigil
+
+	limit clock.Timer // of one who does not wait; then calls late
+	late  func()
 }
 
 func (a *acquirer) run(ctx context.Context) (*Lease, error) {
@@ -250,7 +257,7 @@ func (a *acquirer) grant(ctx context.Context, f found, fell fall) (*Lease, error
 	if err != nil {
 		return nil, err
 	}
-	claim.Evidence = fell.evidence
+	claim.Evidence, claim.Why, claim.By = fell.evidence, fell.why, fell.by
 	next, err := lease.Grant(f.rec, floor, claim, fell.how)
 	if err != nil {
 		return nil, err
@@ -264,9 +271,21 @@ func (a *acquirer) grant(ctx context.Context, f found, fell fall) (*Lease, error
 		c.abandon(l, next, f.ver, res.Sent)
 	}
 	if err != nil {
+		l.never()
 		return nil, err
 	}
-	return a.publish(ctx, l, f, res, fell.how)
+	got, err := a.publish(ctx, l, f, res, fell.how)
+	if err != nil {
+		l.never()
+	}
+	return got, err
+}
+
+// never ends the deadlines of a lease that is not handed out: a session's would
+// stay with it.
+func (l *Lease) never() {
+	l.dl.End(ErrReleased)
+	l.work.End(ErrReleased)
 }
 
 // claim is what this acquirer wants to be written.

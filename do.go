@@ -50,8 +50,18 @@ func (l *Lease) do(ctx context.Context, fn func(context.Context, *Lease) error) 
 	finished := make(chan struct{})
 	defer close(finished)
 	l.mu.Lock()
-	l.working, l.finished = true, finished
+	begin := !l.ending && l.ctx.Err() == nil && l.work.Live()
+	if begin {
+		l.working, l.finished = true, finished
+	}
 	l.mu.Unlock()
+	if !begin { // given up by Leave or Close, or over, before the work began
+		lost := l.ended(l.work.Cause())
+		if lost == nil {
+			lost = fmt.Errorf("lease %q (token %d): %w", l.name, l.token, ErrExpired)
+		}
+		return errors.Join(lost, l.giveUp(ctx, ErrReleased, lease.Ended{How: lease.HowReleased}))
+	}
 
 	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
@@ -133,6 +143,9 @@ func (l *Lease) freeStuck() {
 // finish releases the lease after the work returned.
 func (l *Lease) finish(ctx context.Context, e ending) error {
 	lost := l.Err()
+	if !errors.Is(lost, ErrLost) { // it may have been lost while the work stopped
+		lost = l.ended(l.dl.Cause())
+	}
 	if !errors.Is(lost, ErrLost) {
 		lost = nil
 	}

@@ -15,9 +15,10 @@ import (
 // never is a ripeness that does not come.
 const never = time.Duration(1<<63 - 1)
 
-// fall is how the present holder of a lease falls, and the evidence for it that the
-// next record cites. It is empty where nobody holds the lease.
-type fall struct{ how, evidence string }
+// fall is how the present holder of a lease falls, what whoever ended it said, and the
+// evidence for it that the next record cites. It is empty where nobody holds the
+// lease.
+type fall struct{ how, why, by, evidence string }
 
 // judge says from when on (boot clock) the record found may be replaced by a
 // new holder's, and on what evidence the present holder then falls.
@@ -92,6 +93,11 @@ func (c *Client) provenGone(ctx context.Context, r *lease.Record) (bool, error) 
 	return c.treeEmpty(r.Lock.Cgroup)
 }
 
+// fenceCalls is how many attempt limits one who does not wait may take where a dead
+// session is found: to judge it, seal what it left, supersede it, seal that, and
+// then take the lease.
+const fenceCalls = 12
+
 // judgeSession says whether the lease of the session o may be taken: only evidence
 // that this exact session is over counts, never how long the lease was silent
 // (LS8). Whoever waits asks for it while waiting, together with everybody else in
@@ -100,6 +106,9 @@ func (a *acquirer) judgeSession(ctx context.Context, o lease.Owner) (fall, time.
 	who := identity.Owner{Incarnation: o.Incarnation, Term: o.Term}
 	e := a.c.ids.Known(o.Node, who)
 	if e == nil && !a.wait {
+		// To end a dead session takes several calls more, and none of them twice.
+		a.limit.Stop()
+		a.limit = a.c.clk.AfterFunc(fenceCalls*a.req.timing.Attempt, a.late)
 		var err error
 		switch e, _, err = a.c.ids.Over(ctx, o.Node, who); {
 		case errors.Is(err, ErrMissingEvidence): // it must be taken for alive
@@ -111,7 +120,7 @@ func (a *acquirer) judgeSession(ctx context.Context, o lease.Owner) (fall, time.
 	if e == nil {
 		return fall{}, never, nil
 	}
-	return fall{how: e.How, evidence: e.Cite}, 0, nil
+	return fall{how: e.How, why: e.Why, by: e.By, evidence: e.Cite}, 0, nil
 }
 
 // awaitSession waits until there is evidence that the session o is over, which
@@ -126,4 +135,45 @@ func (a *acquirer) awaitSession(ctx context.Context, o lease.Owner) bool {
 		return false
 	}
 	return true
+}
+
+// sessionVigil is this acquirer's wait for the end of one session. It goes on over
+// any number of looks at the lease: what it has begun takes many store calls.
+type sessionVigil struct {
+	of   lease.Owner
+	over context.Context // ends when the session is over, or cannot be judged now
+	quit context.CancelFunc
+	gone chan struct{}
+}
+
+// vigilOver is a context that ends when the session o is over.
+func (a *acquirer) vigilOver(ctx context.Context, o lease.Owner) context.Context {
+	if v := a.vigil; v != nil && v.of == o {
+		select {
+		case <-v.gone:
+		default:
+			return v.over
+		}
+	}
+	a.endVigil()
+	wait, quit := context.WithCancel(ctx)
+	over, end := context.WithCancelCause(context.Background())
+	v := &sessionVigil{of: o, over: over, quit: quit, gone: make(chan struct{})}
+	a.vigil = v
+	go func() {
+		defer close(v.gone)
+		if a.awaitSession(wait, o) {
+			end(nil)
+		}
+	}()
+	return over
+}
+
+// endVigil ends the wait and returns once it has ended.
+func (a *acquirer) endVigil() {
+	if a.vigil != nil {
+		a.vigil.quit()
+		<-a.vigil.gone
+		a.vigil = nil
+	}
 }

@@ -48,6 +48,7 @@ type Lease struct {
 	end     endState
 
 	stuck    atomic.Bool   // its work was asked to stop and did not in time
+	ending   bool          // given up: no work begins any more
 	working  bool          // Do's function has not returned yet
 	finished chan struct{} // closed when Do returns; nil without Do
 }

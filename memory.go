@@ -28,6 +28,10 @@ type memory struct {
 
 	mu   sync.Mutex
 	seen map[string]uint64
+
+	// failed is told, once, that the folder cannot be written: a short command would
+	// then never come to the end of an observation, and nobody would know why.
+	failed func(err error)
 }
 
 // note is one file of the folder. Any difference between what it says and what
@@ -98,11 +102,32 @@ func (m *memory) check(name string, seen, counter uint64) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.forgetSome()
 	m.seen[name] = max(m.seen[name], counter)
 	if m.place != nil {
 		return m.place.check(name, 0, counter)
 	}
 	return nil
+}
+
+// mostSeen bounds what is remembered in memory: a process may use a million names
+// once each.
+const mostSeen = 1 << 16
+
+func (m *memory) forgetSome() {
+	if len(m.seen) < mostSeen {
+		return
+	}
+	n := mostSeen / 8
+	for name := range m.seen { // in no order
+		if name == "" { // the floor
+			continue
+		}
+		if delete(m.seen, name); n == 0 {
+			return
+		}
+		n--
+	}
 }
 
 // load returns the note for name, or an empty one.
@@ -118,13 +143,17 @@ func (m *memory) load(name string) note {
 	return n
 }
 
-// save replaces the note for name; best effort, since forgetting is safe.
+// save replaces the note for name. A failure is told once, and nothing else:
+// forgetting is safe.
 func (m *memory) save(n note) {
 	if m.dir == "" {
 		return
 	}
 	n.V, n.Scope = 1, m.scope
-	_ = writeAtomic(m.path(n.Name), n)
+	if err := writeAtomic(m.path(n.Name), n); err != nil && m.failed != nil {
+		m.failed(err)
+		m.failed = nil
+	}
 }
 
 // remember keeps the highest counter seen of name, and the observation under

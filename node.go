@@ -269,21 +269,28 @@ func (c *Client) JumpNode(ctx context.Context, node string, above uint64) (bool,
 
 // tellSession makes durable, in the identity of the session that holds r, that the
 // tenure of token is taken from it (LS11). It reports whether the session needs to
-// be told nothing more: a session that is over never acts again.
-func (c *Client) tellSession(ctx context.Context, name string, r *lease.Record, token uint64) (bool, error) {
-	if !r.Held() || r.Kind != lease.Session || r.Token != token {
+// be told nothing more: a session that is over never acts again. So it is taken to be
+// where the store knows nothing of it and the operator vouches for its end.
+func (c *Client) tellSession(ctx context.Context, name string, r *lease.Record, by StealOptions) (bool, error) {
+	if !r.Held() || r.Kind != lease.Session || r.Token != by.Token {
 		return false, nil
 	}
 	o := identity.Owner{Incarnation: r.Owner.Incarnation, Term: r.Owner.Term}
-	err := c.ids.Revoke(ctx, r.Owner.Node, o, identity.Revocation{Resource: name, Token: token})
+	err := c.ids.Revoke(ctx, r.Owner.Node, o, identity.Revocation{Resource: name, Token: by.Token})
 	if err == nil || !lostRace(err) {
 		return err == nil, err
 	}
 	v, _, judgeErr := c.ids.Judge(ctx, r.Owner.Node, o)
-	if judgeErr != nil || v.State != identity.Over {
+	switch {
+	case judgeErr != nil:
 		return false, errors.Join(err, judgeErr)
+	case v.State == identity.Over || v.State == identity.Missing && by.Vouch:
+		return true, nil
+	case v.State == identity.Missing:
+		return false, fmt.Errorf("lease %q: the store knows nothing of its holder's session, so it cannot be told: %w; vouch for its end if you know that it is gone, or let node %q join until its term is above %d",
+			name, ErrMissingEvidence, r.Owner.Node, o.Term)
 	}
-	return true, nil
+	return false, err
 }
 
 // identities are the process identities of the client's namespace.

@@ -168,6 +168,9 @@ func New(ctx context.Context, st store.Store, opts ...Option) (*Client, error) {
 	if len(cfg.label) > store.MaxName {
 		return nil, store.Errorf(ErrInvalid, "", "open", "", "the label has %d bytes, at most %d are allowed", len(cfg.label), store.MaxName)
 	}
+	if err := lease.CheckWhy("label", cfg.label); err != nil { // the history keeps it, too
+		return nil, err
+	}
 	t := cfg.timing.Defaults()
 	if err := t.Check(); err != nil {
 		return nil, err
@@ -179,6 +182,9 @@ func New(ctx context.Context, st store.Store, opts ...Option) (*Client, error) {
 	var err error
 	if c.memory, err = openMemory(cfg.stateDir, st.Info(), cfg.namespace); err != nil {
 		return nil, err
+	}
+	c.memory.failed = func(err error) {
+		c.log.Warn("state folder: nothing is kept for the next command, so that one that does not wait never takes over from a dead holder", "folder", cfg.stateDir, "error", err)
 	}
 	c.ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	c.accept, c.refuse = context.WithCancelCause(c.ctx)

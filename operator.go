@@ -69,7 +69,7 @@ func (c *Client) Steal(ctx context.Context, name string, o StealOptions) (Status
 		if r == nil {
 			return nil, store.Errorf(ErrNotFound, c.st.Info().Identity, "steal", name, "the lease was never used")
 		}
-		told, err := c.tellSession(ctx, name, r, o.Token)
+		told, err := c.tellSession(ctx, name, r, o)
 		if err != nil {
 			return nil, err
 		}
@@ -145,6 +145,9 @@ func (c *Client) Jump(ctx context.Context, name string, above uint64) error {
 // every node in it to at least above, and returns how many it raised. It goes on
 // past records that it cannot raise and returns their errors joined. Sessions of
 // raised nodes end at their next renewal.
+//
+// Where clients run meanwhile, call it again after the largest TTL: a name that was
+// used for the first time at the same moment may not have been there to be raised.
 func (c *Client) JumpAll(ctx context.Context, above uint64) (raised int, err error) {
 	if err := checkJump(above); err != nil {
 		return 0, err

@@ -267,6 +267,38 @@ func TestStoppedHolderIsReplacedAfterItsTTL(t *testing.T) {
 	}
 }
 
+// A waiter that is stopped does not keep a free lease from one who does not wait.
+//
+// SPEC LS9 ST13
+func TestStoppedWaiterKeepsNothing(t *testing.T) {
+	t.Parallel()
+	url := "file://" + filepath.Join(t.TempDir(), "store")
+	a := start(t, url, "job", time.Minute)
+	a.held()
+	b := start(t, url, "job", time.Minute)
+	waitInLine(t, url, 1)
+	signal(t, b, syscall.SIGSTOP)
+	a.order("release")
+	a.say()
+	_ = a.cmd.Wait()
+	c, err := tenure.Open(t.Context(), url, tenure.WithTTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	l, err := c.TryAcquire(t.Context(), "job")
+	if err != nil || l.Token() != 2 {
+		t.Fatal(err)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	signal(t, b, syscall.SIGCONT)
+	if token, _ := b.held(); token != 3 {
+		t.Errorf("token %d", token)
+	}
+}
+
 func signal(t *testing.T, p *process, s syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {

@@ -44,9 +44,12 @@ func (l *Lease) giveUp(ctx context.Context, cause error, e lease.Ended) error {
 }
 
 func (l *Lease) giveUpTo(ctx context.Context, cause error, e lease.Ended, successor string, hold time.Duration) error {
-	if l.s != nil && l.s.doubt(1) {
+	if l.s != nil && l.s.doubt(1) { // until its outcome is known: Leave waits for that
 		defer l.s.doubt(-1)
 	}
+	l.mu.Lock()
+	l.ending = true
+	l.mu.Unlock()
 	l.stopWork(cause)
 	l.dl.End(fmt.Errorf("lease %q: %w", l.name, cause)) // before the first send (LS5)
 	l.stopKeeper()
@@ -81,6 +84,8 @@ func (l *Lease) giveUpTo(ctx context.Context, cause error, e lease.Ended, succes
 		l.c.observe(Event{Lease: l.name, Token: l.token, Kind: EventReleased})
 	case errors.Is(err, ErrLost):
 		l.end.done, l.end.err = true, err
+	case l.s != nil && l.s.ctx.Err() != nil:
+		err = fmt.Errorf("lease %q: %w, but its session is over, and so is the lease: %w", l.name, ErrUnconfirmed, err)
 	default:
 		err = fmt.Errorf("lease %q: %w after %v: %w", l.name, ErrUnconfirmed, limit, err)
 		l.c.log.Error("lease: release not confirmed, trying on in the background", "lease", l.name, "token", l.token, "error", err)
@@ -221,6 +226,7 @@ func (l *Lease) shutdown() error {
 func (l *Lease) awaitWork() bool {
 	l.mu.Lock()
 	finished := l.finished
+	l.ending = l.ending || finished == nil
 	l.mu.Unlock()
 	if finished == nil {
 		return false

@@ -64,6 +64,9 @@ type Proof struct {
 // be proven. Every start of a process is a new owner; so is a second process of the
 // same name, which waits.
 //
+// Leave the session when it is done with, also one that was lost: until then Close
+// counts it.
+//
 // The options TTL, Note, NoChildren and ContainedIn apply; the TTL is that of the
 // session and of all its leases.
 func (c *Client) Join(ctx context.Context, node string, opts ...AcquireOption) (*Session, error) {

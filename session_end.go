@@ -1,10 +1,14 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/membership"
@@ -38,16 +42,15 @@ func (s *Session) leave(ctx context.Context) error {
 		return s.leftErr
 	}
 	s.stopAccepting()
-	lost := s.Err()
 	var attached error
 	var wg sync.WaitGroup
 	wg.Go(func() { attached = s.endAttached(ctx) })
-	err := s.endLeases()
+	err, unfinished := s.endLeases()
 	wg.Wait()
-	if lost != nil {
+	if lost := s.Err(); lost != nil {
 		err = errors.Join(lost, s.giveUpLost(ctx, attached))
 	} else {
-		err = errors.Join(err, s.giveUp(ctx, attached))
+		err = errors.Join(err, s.giveUp(ctx, attached, unfinished))
 	}
 	s.cancel(fmt.Errorf("session of node %q: %w", s.owner.Node, ErrReleased))
 	s.settling.Wait() // all have ended with the session
@@ -66,51 +69,65 @@ func (s *Session) stopAccepting() {
 	s.acquiring.Wait()
 }
 
+// held are the session's leases, in the order of their names.
 func (s *Session) held() []*Lease {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*Lease, 0, len(s.leases))
-	for l := range s.leases {
-		all = append(all, l)
-	}
+	all := slices.Collect(maps.Keys(s.leases))
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b *Lease) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.token, b.token)) })
 	return all
 }
 
-// endLeases ends all leases but those whose work would overlap.
-func (s *Session) endLeases() error {
+// endLeases ends all leases but those whose work would overlap: it stops all work at
+// once, waits for it, and then releases, some at a time and all within one limit. In
+// an outage those whose turn does not come just end here; it returns how many.
+func (s *Session) endLeases() (error, int) {
 	all := s.held()
 	errs := make([]error, len(all))
 	width := make(chan struct{}, releaseWidth)
+	var late atomic.Int64
 	var wg sync.WaitGroup
+	over := make(chan struct{})
+	end := sync.OnceFunc(func() { s.c.clk.AfterFunc(s.c.releaseLimit(s.timing), func() { close(over) }) })
 	for i, l := range all {
 		if l.stuck.Load() {
 			continue
 		}
 		l.stopWork(ErrShutdown)
 		wg.Go(func() {
-			l.awaitWork()
-			width <- struct{}{}
-			defer func() { <-width }()
-			errs[i] = l.shutdown()
+			if l.awaitWork() {
+				return // Do released it, or left it stuck
+			}
+			end()
+			select {
+			case width <- struct{}{}:
+				defer func() { <-width }()
+				errs[i] = l.shutdown()
+			case <-over:
+				late.Add(1)
+				l.never()
+			}
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(errs...), int(late.Load())
 }
 
 // giveUp releases the name if nothing is unfinished, and lets it lapse otherwise.
-// attached is how what else lived by the session ended.
-func (s *Session) giveUp(ctx context.Context, attached error) error {
+// attached is how what else lived by the session ended, unfinished counts leases that
+// ended here only.
+func (s *Session) giveUp(ctx context.Context, attached error, unfinished int) error {
 	limit := s.c.releaseLimit(s.timing)
 	settled := s.awaitSettled(limit)
 	left := len(s.held())
+	settled = settled && unfinished == 0
 	if attached != nil {
 		s.m.Abandon(attached)
 		return fmt.Errorf("session of node %q: %w, so its name lapses after the TTL %v: %w", s.owner.Node, ErrUnconfirmed, s.timing.TTL, attached)
 	}
 	if !settled || left > 0 {
-		err := fmt.Errorf("session of node %q: %w after %v: %d writes are in doubt and the work under %d leases runs on, so its name and they lapse after the TTL %v",
-			s.owner.Node, ErrUnconfirmed, limit, s.Health().InDoubt, left, s.timing.TTL)
+		err := fmt.Errorf("session of node %q: %w after %v: %d writes are in doubt, %d leases are not released and the work under %d runs on, so its name and they lapse after the TTL %v",
+			s.owner.Node, ErrUnconfirmed, limit, s.Health().InDoubt, unfinished, left, s.timing.TTL)
 		if left > 0 {
 			err = fmt.Errorf("%w: %w", ErrOverlap, err)
 		}
@@ -137,7 +154,10 @@ func (s *Session) giveUpLost(ctx context.Context, attached error) error {
 	if attached != nil || len(s.held()) > 0 {
 		return errors.Join(fmt.Errorf("session of node %q: %w", s.owner.Node, ErrOverlap), attached)
 	}
-	if err := s.m.Release(ctx); err != nil && !errors.Is(err, membership.ErrLost) {
+	switch err := s.m.Release(ctx); {
+	case errors.Is(err, membership.ErrUnconfirmed):
+		return fmt.Errorf("session of node %q: %w: %w", s.owner.Node, ErrUnconfirmed, err)
+	case err != nil && !errors.Is(err, membership.ErrLost):
 		return s.cause(err)
 	}
 	return nil
@@ -205,7 +225,7 @@ func (s *Session) Drain(ctx context.Context, o DrainOptions) error {
 // drain stops the work under the lease and waits for its release.
 func (l *Lease) drain(ctx context.Context, o DrainOptions) error {
 	if o.Successor != nil {
-		if err := l.succeedBy(o.Successor(l.name), o.Hold); err != nil {
+		if err := l.succeedBy(ctx, o.Successor(l.name), o.Hold); err != nil {
 			return err
 		}
 	}
@@ -222,21 +242,28 @@ func (l *Lease) drain(ctx context.Context, o DrainOptions) error {
 		l.stuck.Store(true)
 		return fmt.Errorf("lease %q (token %d): %w", l.name, l.token, ErrOverlap)
 	}
-	l.end.lock <- struct{}{} // the release has come to its end
-	defer func() { <-l.end.lock }()
-	return l.end.err
+	select {
+	case l.end.lock <- struct{}{}: // the release has come to its end
+		defer func() { <-l.end.lock }()
+		return l.end.err
+	case <-ctx.Done(): // it goes on in the background: Leave counts it
+		return nil
+	}
 }
 
 // succeedBy makes whatever releases the lease hand it over.
-func (l *Lease) succeedBy(successor string, hold time.Duration) error {
+func (l *Lease) succeedBy(ctx context.Context, successor string, hold time.Duration) error {
 	if successor == "" {
 		return nil
 	}
 	if err := store.CheckName("successor", successor); err != nil {
 		return err
 	}
-	l.end.lock <- struct{}{}
-	defer func() { <-l.end.lock }()
-	l.end.successor, l.end.hold = successor, hold
+	select {
+	case l.end.lock <- struct{}{}:
+		defer func() { <-l.end.lock }()
+		l.end.successor, l.end.hold = successor, hold
+	case <-ctx.Done(): // its release is under way
+	}
 	return nil
 }

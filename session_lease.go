@@ -56,13 +56,15 @@ func (s *Session) Elect(ctx context.Context, name string, lead func(ctx context.
 	for {
 		err := s.Do(ctx, name, lead, opts...)
 		switch {
+		case errors.Is(err, ErrOverlap):
+			return err
 		case s.Err() != nil:
 			return s.Err()
 		case s.accept.Err() != nil:
 			return context.Cause(s.accept)
 		case ctx.Err() != nil:
 			return notCtx(ctx, err)
-		case err != nil && (!errors.Is(err, ErrLost) || errors.Is(err, ErrOverlap)):
+		case err != nil && !errors.Is(err, ErrLost):
 			return err
 		}
 	}

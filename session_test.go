@@ -202,6 +202,25 @@ func TestRestartTakesItsLeasesBack(t *testing.T) {
 	})
 }
 
+// The history of a lease says who forced its session out, and why.
+//
+// SPEC LS13 LS11
+func TestHistoryTellsWhoForced(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.join(), w.join()
+		s := w.session(a, "n1")
+		w.under(s, "job")
+		if err := b.ForceNode(t.Context(), s.Proof(), StealOptions{Reason: "burnt", By: "anna"}); err != nil {
+			t.Fatal(err)
+		}
+		w.acquire(b, "job")
+		h, err := b.History(t.Context(), "job")
+		if err != nil || h.Tenures[0].How != "forced" || h.Tenures[0].Why != "burnt" || h.Tenures[0].By != "anna" {
+			t.Errorf("%+v, %v", h, err)
+		}
+	})
+}
+
 // Leases that pass on by crashes only keep their whole history, too.
 //
 // SPEC LS13

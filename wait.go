@@ -28,7 +28,7 @@ func (a *acquirer) myTurn(ctx context.Context, f found) (bool, error) {
 			return true, nil // a line that cannot be read is no reason to wait
 		}
 		if !a.wait {
-			return false, &HeldError{Name: a.name, Token: tokenOf(f.rec), Free: "others wait in line for it"}
+			return a.gaveWay(ctx, f), nil
 		}
 		if !a.join(ctx, q) {
 			return true, nil
@@ -45,6 +45,20 @@ func (a *acquirer) myTurn(ctx context.Context, f found) (bool, error) {
 	return false, err
 }
 
+// gaveWay lets those in line go first, once and for as long as patience says: one
+// who does not wait is not faster than they, but they may be stopped, and would keep
+// it from a lease that nobody takes (LS9).
+func (a *acquirer) gaveWay(ctx context.Context, f found) bool {
+	if a.yielded {
+		return true
+	}
+	a.yielded = true
+	ctx, cancel := settle.Limit(ctx, a.c.clk, a.patience())
+	defer cancel()
+	a.c.awaitChange(ctx, a.c.leaseKey(a.name), f.ver, a.patience())
+	return false
+}
+
 // queueUp puts one who lost a race into the store's line, if there is one and it
 // is not in it: whoever paused instead would meet the winner's next round.
 func (a *acquirer) queueUp(ctx context.Context) bool {
@@ -56,13 +70,6 @@ func (a *acquirer) queueUp(ctx context.Context) bool {
 // before we try for it: they may be stopped.
 func (a *acquirer) patience() time.Duration {
 	return max(min(a.req.timing.TTL/4, 500*time.Millisecond), 20*time.Millisecond)
-}
-
-func tokenOf(r *lease.Record) uint64 {
-	if r == nil {
-		return 0
-	}
-	return r.Token
 }
 
 // join takes a place in the store's line. A line that does not work is logged
@@ -158,11 +165,8 @@ func (a *acquirer) watch(ctx context.Context, f found, ripeAt time.Duration) err
 		})
 	}
 	if o := f.rec.Owner; o != nil && f.rec.Kind == lease.Session {
-		wg.Go(func() {
-			if a.awaitSession(wctx, *o) {
-				cancel()
-			}
-		})
+		over := a.vigilOver(ctx, *o)
+		defer context.AfterFunc(over, cancel)()
 	}
 	a.c.awaitChange(wctx, a.c.leaseKey(a.name), f.ver, a.pollEvery())
 	if ctx.Err() != nil {

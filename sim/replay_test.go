@@ -14,15 +14,15 @@ import (
 // one instant, which is rare but when it closes its client, their order is the
 // scheduler's; a world in some hundreds then differs by microseconds.
 func TestReplay(t *testing.T) {
-	replay(t, world.NewPlan, uint64(*seeds)/4)
+	replay(t, world.NewPlan, uint64(*seeds)/4, 1)
 }
 
 // So it is with sessions.
 func TestReplayOfSessions(t *testing.T) {
-	replay(t, world.NewSessionPlan, uint64(*seeds)/10)
+	replay(t, world.NewSessionPlan, uint64(*seeds)/10, 3) // more happens at one instant: all leases of a session end in it
 }
 
-func replay(t *testing.T, plan func(seed uint64) world.Plan, worlds uint64) {
+func replay(t *testing.T, plan func(seed uint64) world.Plan, worlds, tolerated uint64) {
 	var differ atomic.Uint64
 	t.Run("worlds", func(t *testing.T) {
 		for s := *first; s < *first+worlds; s++ {
@@ -36,7 +36,7 @@ func replay(t *testing.T, plan func(seed uint64) world.Plan, worlds uint64) {
 			})
 		}
 	})
-	tolerated := 1 + worlds/50
+	tolerated += worlds / 50
 	if raceDetector { // it shuffles the scheduler, so only most worlds repeat
 		tolerated = worlds / 2
 	}

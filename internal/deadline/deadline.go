@@ -5,7 +5,10 @@
 package deadline
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,8 +69,9 @@ type Deadline struct {
 	cause    error
 	done     chan struct{} // nil until somebody asks: most deadlines are never waited for
 	onEnd    []func()
-	children map[*Deadline]struct{} // that have not ended
-	orphans  map[*Deadline]struct{} // to be ended once the lock is free
+	children map[*Deadline]uint64 // that have not ended, numbered as they came
+	born     uint64
+	orphans  map[*Deadline]uint64 // to be ended once the lock is free
 }
 
 // New returns an idle deadline. margin is the holder's margin, of which an
@@ -86,15 +90,23 @@ func NewUnder(parent *Deadline) *Deadline {
 	ended := parent.over.Load()
 	if !ended {
 		if parent.children == nil {
-			parent.children = map[*Deadline]struct{}{}
+			parent.children = map[*Deadline]uint64{}
 		}
-		parent.children[d] = struct{}{}
+		parent.born++
+		parent.children[d] = parent.born
 	}
 	parent.mu.Unlock()
 	if ended {
 		d.End(parent.Cause())
 	}
 	return d
+}
+
+// Children counts what lives under d and has not ended.
+func (d *Deadline) Children() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.children)
 }
 
 // Live reports whether the holder may act right now, strictly before T. It
@@ -202,12 +214,12 @@ func (d *Deadline) end(cause error) bool {
 }
 
 // unlock gives up the lock, and ends whatever lived by this deadline if it has
-// ended: two deadlines are never locked at once.
+// ended, in the order in which it came: two deadlines are never locked at once.
 func (d *Deadline) unlock() {
 	orphans, cause := d.orphans, d.cause
 	d.orphans = nil
 	d.mu.Unlock()
-	for child := range orphans {
+	for _, child := range slices.SortedFunc(maps.Keys(orphans), func(a, b *Deadline) int { return cmp.Compare(orphans[a], orphans[b]) }) {
 		child.end(cause)
 	}
 }

@@ -156,6 +156,9 @@ func (b *bounded[K, V]) get(k K) (V, bool) {
 	return v, ok
 }
 
+// atLeast makes room for most entries. It never shrinks.
+func (b *bounded[K, V]) atLeast(most int) { b.most = max(b.most, most) }
+
 func (b *bounded[K, V]) put(k K, v V) {
 	if _, known := b.byKey[k]; !known {
 		if len(b.order) < b.most {

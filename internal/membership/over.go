@@ -18,8 +18,8 @@ type Evidence struct {
 	// those of an identity.Citation. At most lease.MaxEvidence bytes of UTF-8.
 	Cite string
 	// How is for the lease's history. Folded evidence is observed, or forced where
-	// it may rest on force.
-	How string
+	// it may rest on force. Why and By are what whoever ended it said.
+	How, Why, By string
 }
 
 // step is how far the judgement of one start has come.
@@ -106,6 +106,12 @@ func (i *Identities) mature(k start, v identity.Verdict, h Head) (step, error) {
 	case v.Folded:
 		e.How = lease.HowObserved
 	}
+	switch end := h.Record.Ended; {
+	case v.Certificate != nil:
+		e.Why, e.By = v.Certificate.Why, v.Certificate.By
+	case end != nil && end.Incarnation == k.owner.Incarnation:
+		e.Why, e.By = end.Why, end.By
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.evidence.put(k, e)
@@ -176,6 +182,9 @@ func (i *Identities) enter(k start) *vigil {
 		v = &vigil{done: make(chan struct{})}
 		v.ctx, v.quit = context.WithCancel(context.Background())
 		i.vigils[k] = v
+		i.observed.atLeast(remembered + len(i.vigils)) // none is forgotten while it is waited for
+		i.over.atLeast(remembered + len(i.vigils))
+		i.evidence.atLeast(remembered + len(i.vigils))
 	}
 	v.callers++
 	i.mu.Unlock()

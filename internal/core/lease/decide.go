@@ -21,8 +21,8 @@ type Claim struct {
 	// ClockInstance names the store's clock, where it may decide (LS3).
 	ClockInstance string
 	// Evidence is cited where the lease is taken from a session that is over
-	// (LS8).
-	Evidence string
+	// (LS8); Why and By are what whoever ended that session said.
+	Evidence, Why, By string
 }
 
 // Grant returns the record that makes c's owner the holder, at token
@@ -40,7 +40,7 @@ func Grant(prev *Record, floor uint64, c Claim, how string) (*Record, error) {
 		base = max(base, prev.Counter)
 		next.Recent, next.Dropped = prev.Recent, prev.Dropped
 		if prev.Held() {
-			next.Recent = append(clip(prev.Recent), prev.tenure(Ended{How: how, At: c.NowMS, By: c.Owner.Node}))
+			next.Recent = append(clip(prev.Recent), prev.tenure(Ended{How: how, At: c.NowMS, Why: c.Why, By: c.endedBy(how)}))
 		}
 	}
 	if base >= record.MaxNumber {
@@ -48,6 +48,18 @@ func Grant(prev *Record, floor uint64, c Claim, how string) (*Record, error) {
 	}
 	next.Token, next.Counter = base+1, base+1
 	return next.fit(), nil
+}
+
+// endedBy is who ended the tenure before c's: whoever said so, else the one who saw
+// it. A session that left was ended by nobody else.
+func (c Claim) endedBy(how string) string {
+	switch {
+	case c.By != "":
+		return c.By
+	case c.Evidence != "" && (how == HowReleased || how == HowForced || how == HowVouched):
+		return ""
+	}
+	return c.Owner.Node
 }
 
 // Renew returns the holder's next sign of life.
