@@ -16,26 +16,30 @@ build: ## build the command into bin/tenure
 servers: ## fetch the servers that tests talk to into .cache, as far as this machine lets us
 	@scripts/servers.sh
 
-# All modules in one run, one package more at once than there are processors:
-# packages that wait for other processes overlap with those that compute. Those
-# that take longest begin first.
-EVERY    := $(addsuffix /...,$(MODULES))
-LONG     := ./chaos ./cmd/tenure ./sim ./internal/proc ./store/etcdstore ./store/natsstore ./store/sqlstore/pgstore ./store/azurestore ./store/gcsstore
-ATONCE   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2) + 1)
-GOTEST   := go test -count=1 -p $(ATONCE)
+# Packages that time real processes against real TTLs run one after the other, and
+# alone: they use every processor themselves, and beside others they would measure
+# the machine. All the rest, of all modules, runs in one go, the longest first.
+EVERY  := $(addsuffix /...,$(MODULES))
+ALONE  := ./chaos ./cmd/tenure ./cmd/tenure/internal/agent ./internal/proc
+LONG   := ./sim ./store/sqlstore/pgstore ./store/etcdstore ./store/natsstore ./store/s3store ./store/azurestore ./store/gcsstore
+REST    = $(shell go list $(LONG) $(EVERY) | grep -vxF "$$(go list $(ALONE))")
+ATONCE ?= 2
+GOTEST := go test -count=1
 
 test: servers ## run every test of every module (needs only Go, git and make; more servers, more is tested)
-	$(GOTEST) $(LONG) $(EVERY)
+	$(GOTEST) -p $(ATONCE) $(REST)
+	$(GOTEST) -p 1 $(ALONE)
 
 check: lint cross race ## linters, other platforms, tests under the race detector (needs a C compiler)
 
 # chaos starts the command as it is shipped, so the detector would see nothing.
-# Of the simulation two tests are left to `make test`: that a world repeats, which
+# Of the simulation three tests are left to `make test`: that a world repeats, which
 # the detector's scheduling forbids, and that the oracle finds mutations, which is
-# about the oracle; both play the worlds of TestSeeds. `make lint` has vetted.
+# about the oracle; all play the worlds of the seeds. `make lint` has vetted.
 race: servers
-	$(GOTEST) -vet=off -race $(filter-out ./chaos ./sim,$(LONG)) $(filter-out ./chaos/... ./sim/...,$(EVERY))
-	$(GOTEST) -vet=off -race -skip '^(TestReplay|TestMutationsAreFound)$$' ./sim/...
+	$(GOTEST) -vet=off -race -p $(ATONCE) $(filter-out %/sim,$(REST))
+	$(GOTEST) -vet=off -race -skip '^(TestReplay|TestReplayOfSessions|TestMutationsAreFound)$$' ./sim/...
+	$(GOTEST) -vet=off -race -p 1 $(filter-out ./chaos,$(ALONE))
 
 lint: $(STATICCHECK)
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
