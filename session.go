@@ -184,10 +184,8 @@ func (s *Session) start() {
 // themselves are over already: they have no other deadline.
 func (s *Session) ended() {
 	cause := s.cause(s.m.Deadline().Cause())
+	s.endStops()
 	s.mu.Lock()
-	for _, d := range s.stops {
-		d.End(s.m.Deadline().Cause())
-	}
 	left := len(s.leases)
 	s.mu.Unlock()
 	if errors.Is(cause, ErrLost) {
@@ -195,6 +193,15 @@ func (s *Session) ended() {
 		s.c.observe(Event{Node: s.owner.Node, Term: s.owner.Term, Kind: EventLost, Err: cause})
 	}
 	s.cancel(cause)
+}
+
+// endStops ends the deadlines of work that needs time to stop, and their timers.
+func (s *Session) endStops() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range s.stops {
+		d.End(s.m.Deadline().Cause())
+	}
 }
 
 // cause is the end of the session in the words of this package.

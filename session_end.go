@@ -54,6 +54,7 @@ func (s *Session) leave(ctx context.Context) error {
 	}
 	s.cancel(fmt.Errorf("session of node %q: %w", s.owner.Node, ErrReleased))
 	s.settling.Wait() // all have ended with the session
+	s.endStops()
 	s.c.mu.Lock()
 	delete(s.c.sessions, s)
 	s.c.mu.Unlock()

@@ -106,7 +106,7 @@ func TestAgentRenewsOnceForMany(t *testing.T) {
 	}
 	a.signal(syscall.SIGTERM)
 	a.want(0)
-	p.start("tenure", "agent", "status").want(exitUnavailable, "there is no agent")
+	p.start("tenure", "agent", "status").want(exitUnavailable, "there is no agent at "+p.path("run/tenure/agent-"), "tenure: next: start `tenure agent` for this store and namespace")
 }
 
 // What a command under an agent finds is what every command finds, and the session.
@@ -142,8 +142,8 @@ var agentHarms = []struct {
 	{"agent killed", func(_ *place, a *program, _ workEvent) { a.signal(syscall.SIGKILL) }, kill9, `the agent of node "n1" is gone`},
 	{"agent stopped", func(_ *place, a *program, _ workEvent) { a.signal(syscall.SIGSTOP) }, exitNotCurrent, "the command was ended"},
 	{"agent cut off", func(p *place, _ *program, _ workEvent) { p.touch("cut") }, exitNotCurrent, "the command was ended"},
-	{"supervisor killed", func(_ *place, _ *program, w workEvent) { _ = syscall.Kill(w.Parent, syscall.SIGKILL) }, 0, "died; the command was ended"},
-	{"supervisor stopped", func(_ *place, _ *program, w workEvent) { _ = syscall.Kill(w.Parent, syscall.SIGSTOP) }, 0, "does not answer; the command was ended"},
+	{"supervisor killed", func(_ *place, _ *program, w workEvent) { _ = syscall.Kill(w.Parent, syscall.SIGKILL) }, 0, "died; the command was ended; the agent of node n1 frees the lease once that is certain"},
+	{"supervisor stopped", func(_ *place, _ *program, w workEvent) { _ = syscall.Kill(w.Parent, syscall.SIGSTOP) }, 0, "does not answer; the command was ended; the agent of node n1 frees the lease once that is certain"},
 	{"lease stolen", func(p *place, _ *program, w workEvent) {
 		p.start("tenure", "steal", "j", "--token", fmt.Sprint(w.Token), "--reason", "test", "--by", "op").want(0)
 	}, 0, "an operator revoked it"},
@@ -178,6 +178,9 @@ func TestAgentOverlapIsZero(t *testing.T) {
 			p.alone("a")
 			if st := p.status("st2"); st.Node != "n2" || st.Token < 2 {
 				t.Errorf("the rival's status file says %+v", st)
+			}
+			if st := p.status("st"); st.Node != "n1" || st.Term != 1 || st.Token != w.Token || st.Owner == "" {
+				t.Errorf("the holder's status file says %+v", st)
 			}
 			if !strings.Contains(holder.output(), h.says) {
 				t.Errorf("%q is missing in what the holder said:\n%s", h.says, holder.output())
@@ -325,10 +328,11 @@ func TestWhichAgent(t *testing.T) {
 		{[]string{"--ttl", "9s", "-v"}, 0, "", "its TTL is 4s, not 9s: leave --ttl away, or give --session=never; this command takes a lease of its own"},
 		{[]string{"--ttl", "9s", "--session"}, exitUsage, "", "its TTL is 4s, not 9s"},
 		{[]string{"--grace", "3s", "-v"}, 0, "", "--grace 3s does not fit a TTL of 4s"},
-		{[]string{"--grace", "3s", "--session"}, exitUsage, "", "--grace 3s does not fit a TTL of 4s"},
+		{[]string{"--grace", "3s", "--session"}, exitUsage, "", "--grace 3s does not fit a TTL of 4s: give less than 1.466666668s, or --session=never\n"},
 		{[]string{"--session=perhaps"}, exitUsage, "", "give auto, always or never"},
 		{[]string{"--store", "file:" + p.path("store")}, 0, "n1", ""},
-		{[]string{"--store", "file:" + p.path("store3"), "-v"}, 0, "", ""},
+		{[]string{"--store", "file:" + p.path("store3"), "-v"}, 0, "", "no agent's session can be used: there is no agent at " + p.path("run/tenure/agent-")},
+		{[]string{"-v"}, 0, "n1", "tenure: the agent of node n1, term 1, at " + p.path("run/tenure/agent-")},
 	} {
 		g := p.start(append(append([]string{"tenure", "run", "--lease", "j", "--status-file", "st"}, c.args...), "--", "true")...)
 		g.want(c.code, c.text)
@@ -411,7 +415,7 @@ func TestAgentSocketTooLong(t *testing.T) {
 	p.startWith(long, "tenure", "agent", "status").want(exitUsage, "this system allows 107")
 	p.startWith(long, "tenure", "run", "--lease", "j", "--", "true").want(0)
 	p.start("tenure", "agent", "--socket", "a.sock").want(exitUsage, "give an absolute path")
-	p.start("tenure", "agent", "--socket", "/dev/shm/a.sock").want(exitUsage, "is not a folder of this user alone")
+	p.start("tenure", "agent", "--socket", "/dev/shm/a.sock").want(exitUsage, "is not a folder of this user alone: choose a folder of your own (mode 0700)")
 	p.start("tenure", "agent", "--node", " ").want(exitUsage, "node name")
 }
 

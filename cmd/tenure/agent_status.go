@@ -6,9 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/tenure-project/tenure"
-	"github.com/tenure-project/tenure/cmd/tenure/internal/agent"
 )
 
 // agentJSON is the answer of agent status.
@@ -59,11 +56,7 @@ many leases it keeps, and how much time it has left unless it renews. Exit code
 }
 
 func (a *app) agentStatus(ctx context.Context, socket string, asJSON bool) error {
-	path, err := a.findAgent(ctx, socket)
-	if err != nil {
-		return err
-	}
-	c, err := agent.Dial(ctx, path, a.clk)
+	c, err := a.findAgent(ctx, socket)
 	if err != nil {
 		return err
 	}
@@ -73,7 +66,7 @@ func (a *app) agentStatus(ctx context.Context, socket string, asJSON bool) error
 	}
 	h := c.Hello()
 	j := agentJSON{
-		Schema: schema, Namespace: h.Namespace, Store: h.Store, Socket: path, PID: st.PID,
+		Schema: schema, Namespace: h.Namespace, Store: h.Store, Socket: c.Path(), PID: st.PID,
 		Node: h.Proof.Node, Incarnation: h.Proof.Incarnation, Term: h.Proof.Term, TTLMS: h.TTL.Milliseconds(), MarginMS: st.Margin.Milliseconds(),
 		Healthy: st.Trouble == "" && st.Margin > 0, Draining: st.Draining, Trouble: st.Trouble,
 		Leases: st.Leases, Waiting: st.Waiting, Lapsing: st.Lapsing, Stuck: st.Stuck, InDoubt: st.InDoubt,
@@ -100,28 +93,4 @@ func (a *app) printAgent(j agentJSON) {
 	a.printf("socket   %s, process %d\n", printable(j.Socket), j.PID)
 	a.printf("session  %s; %v left of %v\n", printable(health), time.Duration(j.MarginMS)*time.Millisecond, time.Duration(j.TTLMS)*time.Millisecond)
 	a.printf("leases   %d kept, %d of them lapsing, %d stuck; %d commands wait; %d writes in doubt\n", j.Leases, j.Lapsing, j.Stuck, j.Waiting, j.InDoubt)
-}
-
-// findAgent is the socket for the store that the flags and the environment choose.
-// Nothing is made in it.
-func (a *app) findAgent(ctx context.Context, socket string) (string, error) {
-	t, err := a.target()
-	if err != nil {
-		return "", err
-	}
-	if firstOf(socket, a.env.get(envAgentSocket)) != "" {
-		return a.agentSocket(socket, "", "")
-	}
-	if err := t.exists(); err != nil {
-		return "", err
-	}
-	st, _, err := tenure.OpenStore(ctx, t.withoutMaking(), a.options(t)...)
-	if err != nil {
-		return "", err
-	}
-	identity := st.Info().Identity
-	if err := st.Close(); err != nil {
-		return "", err
-	}
-	return a.agentSocket("", identity, t.namespace)
 }

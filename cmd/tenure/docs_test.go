@@ -82,6 +82,8 @@ func TestJSONShapesAreDocumented(t *testing.T) {
 		"status": statusJSON{Ended: &endedJSON{}, Observed: &observedJSON{}, Session: &sessionJSON{}}, "history": tenureJSON{}, "watch": changeJSON{},
 		"run --status-file": runStatus{}, "check": checkJSON{}, "store show": spaceJSON{}, "store prune": prunedJSON{}, "doctor": doctorJSON{Checks: []finding{{}}}, "version": versionJSON{},
 		"node status": nodeJSON{Revocations: []revocationJSON{{}}, Ended: &endedJSON{}, Observed: &observedJSON{}}, "node history": certificateJSON{}, "node verify": currentJSON{},
+		"leader status": leaderJSON{Ended: &endedJSON{}, Chains: []chainJSON{{}}, Past: []pastJSON{{}}}, "authority log": entryJSON{Body: []byte(`{"v":1}`)},
+		"authority audit": auditJSON{Breaks: []breakJSON{{}}}, "authority prune": logPrunedJSON{},
 		"bench store": benchJSON{Steps: []benchStep{{Calls: map[string]float64{"create": 1}}}, Cost: costJSON{Price: &priceJSON{}}},
 	} {
 		_, rest, found := strings.Cut(doc, "\n#### JSON of `"+name+"`")

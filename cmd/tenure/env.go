@@ -12,6 +12,7 @@ const (
 	envLease     = "TENURE_LEASE"
 	envToken     = "TENURE_TOKEN"
 	envOwner     = "TENURE_OWNER"
+	envLeader    = "TENURE_LEADER" // the authority that a command leads
 )
 
 // environment is the process's environment, as an argument.

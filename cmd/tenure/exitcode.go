@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/authority"
 	"github.com/tenure-project/tenure/cmd/tenure/internal/agent"
 	"github.com/tenure-project/tenure/guard"
 	"github.com/tenure-project/tenure/guard/fileguard"
@@ -52,7 +53,7 @@ var verdicts = []verdict{
 		"upgrade this program; nothing was changed"},
 	{exitCorrupt, "corrupt record: which, and what to do", is(tenure.ErrCorrupt),
 		"nothing was changed; restore that record from a backup, then `tenure jump` above the highest token seen (docs/GUARANTEES.md, lost state)"},
-	{exitNotCurrent, "the lease was lost (run); this token (check, release, steal) or this process of a node (node verify, node force) is not the current one; its node was silent (node status --observe); or the store does not tell of it (node fence, node check-certificate)", is(tenure.ErrLost, tenure.ErrNotCurrent, tenure.ErrMissingEvidence),
+	{exitNotCurrent, "the lease or the leadership was lost (run, leader elect); this token (check, release, steal, leader step-down) or this process of a node (node verify, node force) is not the current one; its node was silent (node status --observe); or the store does not tell of it (node fence, node check-certificate)", is(tenure.ErrLost, tenure.ErrNotCurrent, tenure.ErrMissingEvidence),
 		""},
 	{exitUnconfirmed, "the command returned 0 but the release is unconfirmed", is(tenure.ErrUnconfirmed),
 		"the lease lapses by itself after its TTL"},
@@ -152,14 +153,18 @@ func nextStep(err error) string {
 		return "the store knows less than the guard: was it restored, or is it another one? `tenure jump` above the token seen (docs/GUARANTEES.md, lost state)"
 	case isA[*citedError](err) && (v.code == exitCorrupt || v.code == exitNotCurrent):
 		return "do not act on it; see that store and namespace are the right ones, `tenure node history` shows what is kept there"
-	case isA[*noAgentError](err) && errors.Is(err, agent.ErrNone):
-		return "start `tenure agent`, or leave --session away"
+	case isAgent(err) && v.code != exitUsage:
+		return agentStep(err)
+	case isRevoke(err):
+		return "it acknowledges them by its next renewal; if it is dead, which `tenure node status --observe` shows, end it with all its leases: `tenure node fence`, else `tenure node force`"
 	case errors.Is(err, tenure.ErrAlive):
 		return "leave it alone, or end it whether or not it lives: `tenure node force`"
 	case errors.Is(err, tenure.ErrMissingEvidence):
 		return "take it for alive; compare the incarnation with `tenure node status` and `tenure node history`"
 	case errors.Is(err, tenure.ErrTooShort):
 		return "give --within at least that"
+	case v.code == exitCorrupt && isA[*authority.BrokenError](err):
+		return "nothing was changed; restore that object with its very bytes from a backup: nobody acts on what is behind a broken link"
 	case v.code == exitCorrupt && guardMarks(err):
 		return "put the guard's folder back as it was; no command runs on that path without its marks"
 	case v.code == exitRegressed && errors.As(err, &gone):
@@ -168,6 +173,36 @@ func nextStep(err error) string {
 		return "" // the store is not what the user waits for any more
 	}
 	return v.next
+}
+
+// isAgent says whether err is about an agent, or the way to one.
+func isAgent(err error) bool {
+	return isA[*noAgentError](err) || is(agent.ErrNone, agent.ErrSilent, agent.ErrEnding)(err) || agent.IsPlace(err)
+}
+
+// agentStep is what to do about an agent that is not to be had.
+func agentStep(err error) string {
+	insists := isA[*noAgentError](err) // a run with --session does
+	switch {
+	case errors.Is(err, agent.ErrNone) && insists:
+		return "start `tenure agent`, or leave --session away"
+	case errors.Is(err, agent.ErrNone):
+		return "start `tenure agent` for this store and namespace, or name its socket: --socket"
+	case errors.Is(err, agent.ErrSilent):
+		return "its process is stopped or hangs: let it go on, or end it and start another one; a run without --session takes a lease of its own"
+	case errors.Is(err, agent.ErrEnding):
+		return "start another agent when this one has ended; a run without --session takes a lease of its own"
+	case agent.IsPlace(err) && errors.Is(err, tenure.ErrDenied):
+		return "run both as one user, with a socket in a folder of its own (mode 0700): --socket, " + envAgentSocket
+	}
+	return verdictOn(err).next
+}
+
+// isRevoke says whether a steal was refused because its session has not acknowledged
+// earlier ones.
+func isRevoke(err error) bool {
+	var e *store.Error
+	return errors.As(err, &e) && e.Op == "revoke" && e.Kind == store.ErrUnavailable
 }
 
 // commandEndedError says that a command was ended, or was not started, and why.

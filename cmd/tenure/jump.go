@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/authority"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -18,14 +19,16 @@ func newJumpCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jump NAME|--node NODE|--all --above N",
 		Short: "After a restore: make every later token and term higher than N",
-		Long: `Raise the counter of one lease, of one node, or of all leases and nodes and the
-namespace's floor, to at least N, so that the next token or term is above it. It
-never lowers anything, gives nothing to anybody, and leaves a holder its lease.
-But the session of a node that was raised ends at its next renewal.
+		Long: `Raise the counter of one lease, of one node, or of all leases, nodes and
+authorities and the namespace's floor, to at least N, so that the next token,
+term or sequence is above it. It never lowers anything, gives nothing to
+anybody, and leaves a holder its lease. But the session of a node that was raised ends at
+its next renewal, and a leader begins again.
 
 After the store was restored from a backup or failed over to an older copy: cut
-every client off for the largest TTL, jump above the highest token and term that
-anything has seen, then let the clients in.`,
+every client off for the largest TTL, jump above the highest token, term and
+sequence that anything has seen, then let the clients in. If some cannot be cut
+off, jump, wait for the largest TTL, and jump again.`,
 		Example: `  tenure jump --all --above 100000
   tenure jump deploy/prod --above 4711
   tenure jump --node web-1 --above 40`,
@@ -51,7 +54,7 @@ anything has seen, then let the clients in.`,
 		}),
 	}
 	addTimeoutFlag(cmd, timeoutUsage)
-	cmd.Flags().BoolVar(&all, "all", false, "every lease and node of the namespace, and its floor for names yet unknown")
+	cmd.Flags().BoolVar(&all, "all", false, "every lease, node and authority of the namespace, and its floor for names yet unknown")
 	cmd.Flags().Var(textFlag{&node}, "node", "the `name` of one node")
 	cmd.Flags().Var(numberFlag{&above}, "above", "the highest token or term that anything has seen")
 	return cmd
@@ -71,11 +74,29 @@ func (a *app) jump(ctx context.Context, c *tenure.Client, name string, above uin
 
 func (a *app) jumpAll(ctx context.Context, c *tenure.Client, above uint64) error {
 	n, err := c.JumpAll(ctx, above)
-	if err != nil && n == 0 {
+	led, failed := jumpAuthorities(ctx, c, above)
+	if err = errors.Join(err, failed); err != nil && n+led == 0 {
 		return err
 	}
-	a.printf("every token and term of the namespace %s is above %d from now on (%d leases and nodes raised)\n", showName(c.Namespace()), above, n)
+	a.printf("every token, term and sequence of the namespace %s is above %d from now on (%d leases and nodes, %d authorities raised)\n", showName(c.Namespace()), above, n, led)
 	return err
+}
+
+// jumpAuthorities raises every authority of the namespace, past those that it cannot
+// raise.
+func jumpAuthorities(ctx context.Context, c *tenure.Client, above uint64) (raised int, err error) {
+	var errs []error
+	for name, err := range authority.List(ctx, c) {
+		if err == nil {
+			if _, err = authority.Jump(ctx, c, name, authority.JumpTo{Token: above, Sequence: above}); err == nil {
+				raised++
+			}
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return raised, errors.Join(errs...)
 }
 
 func (a *app) jumpNode(ctx context.Context, node string, above uint64) error {

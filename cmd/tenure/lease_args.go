@@ -50,8 +50,12 @@ func (a *app) proof(cmd *cobra.Command, name string, token *uint64, owner *strin
 
 // underLease reports whether this process runs under the lease name of the very
 // store and namespace that the command works on.
-func (a *app) underLease(name string) (bool, error) {
-	if a.env.get(envLease) != name || a.env.get(envToken) == "" {
+func (a *app) underLease(name string) (bool, error) { return a.under(envLease, name) }
+
+// under reports whether variable, which a command under a lease or a leadership
+// finds, names name of the very store and namespace that the command works on.
+func (a *app) under(variable, name string) (bool, error) {
+	if a.env.get(variable) != name || a.env.get(envToken) == "" {
 		return false, nil
 	}
 	if f := a.flags.store; f != "" && f != a.env.get(envStore) {

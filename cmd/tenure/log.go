@@ -32,6 +32,9 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	cause := ""
 	add := func(a slog.Attr) bool {
 		if a.Key == "error" || a.Key == "cause" {
+			if a.Value.Any() == nil {
+				return true
+			}
 			cause = ": " + valueText(a.Value)
 		} else {
 			about = append(about, fmt.Sprintf("%s %v", a.Key, a.Value))

@@ -36,6 +36,8 @@ func TestMain(m *testing.M) {
 		},
 		"hold":   func() { os.Exit(checked(runHold(os.Args[1:]))) },
 		"member": func() { os.Exit(checked(runMember(os.Args[1:]))) },
+		"decide": func() { os.Exit(checked(runDecide(os.Args[1:]))) },
+		"spoil":  func() { os.Exit(checked(runSpoil(os.Args[1:]))) },
 		"rawput": func() { os.Exit(checked(runRawput(os.Args[1:]))) },
 		"work":   func() { os.Exit(runWork(os.Args[1:])) },
 	})

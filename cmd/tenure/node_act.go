@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,7 +110,11 @@ func (a *app) force(ctx context.Context, c *tenure.Client, p tenure.Proof, o ten
 	}
 	err = c.ForceNode(ctx, p, o)
 	if errors.Is(err, tenure.ErrConflict) || errors.Is(err, tenure.ErrNotFound) {
-		return &notOwnerError{p, plainCause(err) + "; nothing was changed"}
+		why := plainCause(err)
+		for _, again := range []string{", not incarnation %s of term %d", ", not %s of term %d"} { // the error names it already
+			why = strings.TrimSuffix(why, fmt.Sprintf(again, p.Incarnation, p.Term))
+		}
+		return &notOwnerError{p, why + "; nothing was changed"}
 	}
 	if err != nil {
 		return err

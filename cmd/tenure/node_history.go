@@ -70,7 +70,21 @@ func (a *app) nodeHistory(ctx context.Context, c *tenure.Client, node string, as
 	if !asJSON {
 		t.print(a.out)
 	}
-	return nil
+	s, err := c.Node(ctx, node)
+	if err == nil {
+		a.tellUnsealed(s)
+	}
+	return err
+}
+
+// tellUnsealed says of a last owner that ended without a successor why it has no
+// certificate: that names both.
+func (a *app) tellUnsealed(s tenure.NodeStatus) (told bool) {
+	if s.State != tenure.Released || s.Revoker {
+		return false
+	}
+	fmt.Fprintf(a.stderr, "tenure: node %s: term %d was %s; its certificate is sealed when the next process joins\n", showName(s.Node), s.Term, printable(s.EndedHow))
+	return true
 }
 
 // noHistory tells a node without certificates from a name that was never used.
@@ -81,6 +95,9 @@ func (a *app) noHistory(ctx context.Context, c *tenure.Client, node string) erro
 		return err
 	case s.State == tenure.Absent:
 		return store.Errorf(tenure.ErrNotFound, c.Store().Info().Identity, "history", node, "no process ever joined under this name here")
+	}
+	if a.tellUnsealed(s) {
+		return nil
 	}
 	fmt.Fprintf(a.stderr, "tenure: node %s has no certificate: nobody took its name over yet, or older ones were folded away\n", showName(node))
 	return nil

@@ -210,6 +210,6 @@ func TestStatusWithoutItsNode(t *testing.T) {
 	broken := []faultstore.Rule{{Ops: []faultstore.Op{faultstore.OpGet}, Key: store.Key("default", "identity", "web-1"), Fault: faultstore.Fail(store.ErrDenied)}}
 	in(t, target, broken, "status", "job").want(t, 77, "session    unknown", `lease "job": its session cannot be looked up: `)
 	in(t, target, broken, "ls", "--json").want(t, 77, `"state":"unknown"`, "denied")
-	in(t, target, broken, "ls").want(t, 0, "job   session  held", "")
+	in(t, target, broken, "ls").want(t, 0, "job   session  held, session ?  ", `lease "job": its session cannot be looked up: `)
 	in(t, target, broken, "node", "status", "web-1").want(t, 77, "", "denied")
 }

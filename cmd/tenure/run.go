@@ -26,21 +26,26 @@ type running struct {
 	a          *app
 	t          target
 	way        []string // that leads the command to the same store and namespace
-	lease      string
+	lease      string   // what is held: either a lease,
+	authority  string   // or the leadership of an authority
 	ttl, grace time.Duration
 	graceGiven bool
 	reserve    time.Duration
 	session    string // whether to use an agent's
+	borrows    bool   // its TTL is that of an agent, which no flag changes
 	wait       time.Duration
 	note       string
 	guards     []string
 	raisers    []tenure.Raiser // the guards, opened
 	statusFile string
 	command    []string
+	// proves is what the command finds in its environment of what is held.
+	proves func(l holding) []string
 }
 
 func newRunCmd(a *app) *cobra.Command {
 	r := &running{a: a, wait: forever, session: sessionAuto}
+	r.proves = r.leasePairs
 	cmd := &cobra.Command{
 		Use:   "run --lease NAME [flags] -- CMD [ARG...]",
 		Short: "Run a command while holding a lease",
@@ -66,7 +71,7 @@ by a guard only: see --guard and "tenure guard".`,
 			if err := r.complete(cmd); err != nil {
 				return r.told(err)
 			}
-			return r.told(r.play())
+			return r.told(r.play(r.hold))
 		},
 	}
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -74,30 +79,40 @@ by a guard only: see --guard and "tenure guard".`,
 	})
 	f := cmd.Flags()
 	f.Var(textFlag{&r.lease}, "lease", "the lease's `name`")
-	addTTLFlag(cmd, &r.ttl)
-	f.Var(waitFlag{&r.wait}, "wait", "how long to wait for the lease: 0, a duration, or forever")
-	f.Var(durationFlag{&r.grace, notNegative}, "grace", "how long the tree may take from TERM to KILL (default 5s or a third of the TTL, whichever is less)")
-	f.Var(sessionFlag{&r.session}, "session", "whether an agent of this host keeps the lease: auto, always or never (default auto)")
+	r.addFlags(cmd, "lease")
+	f.Var(sessionFlag{&r.session}, "session", "whether an agent of this host keeps the lease: auto, always or never")
 	f.Lookup("session").NoOptDefVal = sessionAlways
-	f.StringVar(&r.note, "note", "", "a `text` for whoever finds the lease held")
+	_ = cmd.RegisterFlagCompletionFunc("session", cobra.FixedCompletions([]string{sessionAuto, sessionAlways, sessionNever}, cobra.ShellCompDirectiveNoFileComp))
 	f.StringArrayVar(&r.guards, "guard", nil, "a `path` whose guard is raised to the new token before CMD starts (may be repeated)")
-	f.Var(textFlag{&r.statusFile}, "status-file", "a `file` that tells at the end who ended and why, as JSON")
 	return cmd
 }
 
-// play runs the command in the two processes of package proc.
-func (r *running) play() error {
+// addFlags adds the flags of every command that runs another one. what is held
+// meanwhile.
+func (r *running) addFlags(cmd *cobra.Command, what string) {
+	addTTLFlag(cmd, &r.ttl)
+	f := cmd.Flags()
+	f.Var(waitFlag{&r.wait}, "wait", "how long to wait for the "+what+": 0, a duration, or forever")
+	f.Var(durationFlag{&r.grace, notNegative}, "grace", "how long the tree may take from TERM to KILL (default 5s or a third of the TTL, whichever is less)")
+	f.StringVar(&r.note, "note", "", "a `text` for whoever finds the "+what+" held")
+	f.Var(textFlag{&r.statusFile}, "status-file", "a `file` that tells at the end who ended and why, as JSON")
+}
+
+// play runs the command in the two processes of package proc; hold is what the
+// process does that owns the command's tree.
+func (r *running) play(hold func(*proc.Supervisor) (proc.Outcome, runStatus)) error {
 	r.a.verdictTells = true
 	report, err := proc.Main(proc.Options{
 		Clock: r.a.clk, Grace: r.grace, Reserve: r.reserve, Stderr: r.a.stderr,
 		LostCode: exitNotCurrent, FailCode: exitUnavailable,
-	}, r.lead)
+	}, func(s *proc.Supervisor) proc.Outcome { return r.conclude(hold(s)) })
 	if err != nil {
 		return err
 	}
 	r.a.status = report.Code
 	if report.TookOver {
 		st := runStatus{End: endSupervisorGone, Code: report.Code, Reason: plain(report.Message), Survivors: texts(report.Survivors)}
+		st.inherit(report.Note)
 		if err := r.writeStatus(st); err != nil {
 			r.a.warn("%v", err)
 		}
@@ -140,10 +155,26 @@ func runArgs(cmd *cobra.Command, args []string) error {
 }
 
 // complete checks everything that can be checked before anything happens.
-func (r *running) complete(cmd *cobra.Command) (err error) {
+func (r *running) complete(cmd *cobra.Command) error {
 	if err := required(cmd, "lease"); err != nil {
 		return err
 	}
+	if err := r.begin(cmd, func() error { return store.CheckName("lease name", r.lease) }); err != nil {
+		return err
+	}
+	for _, path := range r.guards {
+		g, err := fileguard.Open(path, r.t.namespace, r.lease)
+		if err != nil {
+			return err
+		}
+		r.raisers = append(r.raisers, g)
+	}
+	return r.checkFiles()
+}
+
+// begin finds the store and the times, and checks them with names, which are those
+// of what is to be held.
+func (r *running) begin(cmd *cobra.Command, names func() error) (err error) {
 	if r.t, err = r.a.target(); err != nil {
 		return err
 	}
@@ -155,16 +186,11 @@ func (r *running) complete(cmd *cobra.Command) (err error) {
 	if r.session == sessionAlways {
 		err = nil // the agent's TTL decides
 	}
-	if err := errors.Join(store.CheckName("lease name", r.lease), lease.CheckNote(r.note), err); err != nil {
-		return err
-	}
-	for _, path := range r.guards {
-		g, err := fileguard.Open(path, r.t.namespace, r.lease)
-		if err != nil {
-			return err
-		}
-		r.raisers = append(r.raisers, g)
-	}
+	return errors.Join(names(), lease.CheckNote(r.note), err)
+}
+
+// checkFiles finds out before anything happens whether the files can be written.
+func (r *running) checkFiles() error {
 	if err := r.checkStatusFile(); err != nil {
 		return err
 	}
@@ -184,6 +210,9 @@ func (r *running) fitGrace(given bool) error {
 	const step, steps = 100 * time.Millisecond, int(lease.MaxTTL / (100 * time.Millisecond))
 	text := fmt.Sprintf("--grace %v does not fit a TTL of %v: give less than %v", r.grace, t.TTL,
 		t.TTL-t.Margin-r.reserve-t.Renew-2*t.Attempt)
+	if r.borrows {
+		return invalid("%s, or --session=never", text)
+	}
 	if n := sort.Search(steps, func(n int) bool { return fits(time.Duration(n+1)*step, r.grace) }); n < steps {
 		text += fmt.Sprintf(", or --ttl %v", time.Duration(n+1)*step)
 	}

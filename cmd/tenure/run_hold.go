@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenure-project/tenure"
@@ -19,10 +21,8 @@ import (
 // for the end twice (case B72).
 const hurriedRelease = 500 * time.Millisecond
 
-// lead takes the lease, runs the command under it, and gives it up. It runs in
-// the process that owns the command's tree.
-func (r *running) lead(s *proc.Supervisor) proc.Outcome {
-	out, st := r.hold(s)
+// conclude writes the status file of a run that is over.
+func (r *running) conclude(out proc.Outcome, st runStatus) proc.Outcome {
 	st.Code = out.Code
 	if err := r.writeStatus(st); err != nil {
 		out.Message = joinLines(out.Message, describe(err))
@@ -30,6 +30,8 @@ func (r *running) lead(s *proc.Supervisor) proc.Outcome {
 	return out
 }
 
+// hold takes the lease, runs the command under it, and gives it up. It runs in
+// the process that owns the command's tree.
 func (r *running) hold(s *proc.Supervisor) (proc.Outcome, runStatus) {
 	ctx, cancel := r.waiting(s.Context())
 	defer cancel()
@@ -112,15 +114,16 @@ func (e *guardAheadError) Unwrap() error { return e.err }
 // Somebody who does not wait learns all that from the attempt itself.
 func (r *running) lookFirst(ctx context.Context, c *tenure.Client) error {
 	under, err := r.a.underLease(r.lease)
+	above := strings.Contains(r.a.env.get(envHeld), " "+r.lease+"\t") // perhaps: the store will tell
 	tell := r.a.flags.verbose || isTerminal(r.a.stderr)
-	if err != nil || r.wait == 0 || !under && !tell {
+	if err != nil || r.wait == 0 || !under && !above && !tell {
 		return err
 	}
 	st, err := c.Status(ctx, r.lease)
 	if err != nil || st.State != tenure.Held && st.FreeAfter == 0 {
 		return nil // whatever is wrong, the attempt will show it
 	}
-	if under && st.Owner == r.a.env.get(envOwner) && fmt.Sprint(st.Token) == r.a.env.get(envToken) {
+	if under && st.Owner == r.a.env.get(envOwner) && fmt.Sprint(st.Token) == r.a.env.get(envToken) || r.a.runsUnder(st) {
 		return fmt.Errorf("this process runs under that very lease, and would wait for itself: %w", heldError(st))
 	}
 	if tell {
@@ -183,12 +186,27 @@ func (r *running) runUnder(s *proc.Supervisor, c *tenure.Client, l holding) (pro
 	if err != nil {
 		return r.failed(s, errors.Join(err, l.Release(context.Background())))
 	}
-	pairs := append([]string{
-		envLease, l.Name(), envToken, fmt.Sprint(l.Token()), envOwner, l.Owner(), envDeadlineFile, file.Path(),
-	}, r.way...)
-	pairs = append(pairs, r.sessionPairs(l.Proof())...)
-	res := s.Run(proc.Command{Args: r.command, Env: r.a.env.with(pairs...), DeadlineFile: file}, l)
+	pairs := slices.Concat(r.proves(l), []string{envDeadlineFile, file.Path()}, r.way)
+	told := r.bequest(l)
+	res := s.Run(proc.Command{Args: r.command, Env: r.a.env.with(pairs...), DeadlineFile: file, Left: told.left, Note: told.note}, l)
 	return r.verdict(l, res, r.giveUp(c, l, res, s.Hurried()))
+}
+
+// what is held.
+func (r *running) what() string {
+	if r.authority != "" {
+		return "leadership"
+	}
+	return "lease"
+}
+
+// leasePairs name the lease, and that no authority is led beside it.
+func (r *running) leasePairs(l holding) []string {
+	pairs := []string{envLease, l.Name(), envToken, fmt.Sprint(l.Token()), envOwner, l.Owner()}
+	if r.a.env.get(envLeader) != "" { // its proof is not this one
+		pairs = append(pairs, envLeader, "")
+	}
+	return slices.Concat(pairs, r.sessionPairs(l.Proof()), r.heldPairs(l))
 }
 
 // giveUp releases l, within its limit, or soon once somebody is in a hurry. A
@@ -220,7 +238,7 @@ func (r *running) giveUp(c *tenure.Client, l holding, res proc.Result, hurried <
 	case err := <-released:
 		return err
 	case <-late:
-		return fmt.Errorf("lease %q: %w: the end was asked for again", l.Name(), tenure.ErrUnconfirmed)
+		return fmt.Errorf("%s %q: %w: the end was asked for again", r.what(), l.Name(), tenure.ErrUnconfirmed)
 	}
 }
 
@@ -249,7 +267,7 @@ func (r *running) verdict(l holding, res proc.Result, released error) (proc.Outc
 		out.Message, st.Reason = describe(err), plain(err.Error())
 	}
 	for _, s := range st.Survivors {
-		out.Message = joinLines(out.Message, "tenure: still running, so the lease is left to lapse: "+printable(s))
+		out.Message = joinLines(out.Message, "tenure: still running, so the "+r.what()+" is left to lapse: "+printable(s))
 	}
 	return out, st
 }

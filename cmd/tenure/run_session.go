@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/cmd/tenure/internal/agent"
 	"github.com/tenure-project/tenure/guard"
+	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/proc"
 )
 
@@ -25,6 +28,10 @@ const (
 	envNode = "TENURE_NODE"
 	envTerm = "TENURE_TERM"
 )
+
+// envHeld lists the leases that a command runs under, its own last: owner, token and
+// name of each, with a tab behind it, which no name has.
+const envHeld = "TENURE_HELD"
 
 // sessionFlag is auto, always or never.
 type sessionFlag struct{ p *string }
@@ -83,7 +90,7 @@ func (r *running) take(ctx context.Context, s *proc.Supervisor, c *tenure.Client
 			return h, nil, nil
 		case r.session == sessionAlways || !errors.As(err, &none) || ctx.Err() != nil:
 			return nil, c, err
-		case r.a.flags.verbose && !errors.Is(err, agent.ErrNone):
+		case r.a.flags.verbose:
 			r.a.warn("%v; this command takes a lease of its own", err)
 		}
 		s.SetTimes(r.grace, r.reserve)
@@ -95,15 +102,38 @@ func (r *running) take(ctx context.Context, s *proc.Supervisor, c *tenure.Client
 	return l, c, nil
 }
 
+// borrowAgain is the pause before an agent is asked anew.
+const borrowAgain = 100 * time.Millisecond
+
 // borrow gets the lease from the agent of this store and namespace, and raises the
-// guards.
+// guards. A grant that came while this process was stopped was given back, and an
+// agent that hung up on it may be there: it is asked again.
 func (r *running) borrow(ctx context.Context, s *proc.Supervisor, c *tenure.Client) (holding, error) {
-	identity := c.Store().Info().Identity
-	path, err := r.a.agentSocket("", identity, r.t.namespace)
-	if err != nil {
-		return nil, &noAgentError{err}
+	for {
+		h, err := r.borrowOnce(ctx, s, c)
+		again := errors.Is(err, agent.ErrLate) || errors.Is(err, agent.ErrHungUp) && r.wait != 0
+		switch {
+		case err == nil:
+			return r.raise(ctx, h)
+		case again && clock.Sleep(r.a.clk, borrowAgain, ctx.Done()):
+			continue
+		case errors.Is(err, agent.ErrSilent) && isA[*waitedError](err) && s.Context().Err() == nil:
+			return nil, r.notLent(s.Context(), c, err)
+		case errors.Is(err, agent.ErrWaited):
+			err = errors.Join(&waitedError{r.wait}, err)
+		case (errors.Is(err, agent.ErrEnding) || errors.Is(err, agent.ErrSilent) || errors.Is(err, agent.ErrLate)) && !isA[*waitedError](err):
+			return nil, asNoAgent(err)
+		}
+		if isA[*waitedError](err) && s.Context().Err() == nil {
+			err = r.notHad(s.Context(), c, err)
+		}
+		return nil, err
 	}
-	conn, err := agent.Dial(ctx, path, r.a.clk)
+}
+
+func (r *running) borrowOnce(ctx context.Context, s *proc.Supervisor, c *tenure.Client) (*agent.Hold, error) {
+	identity := c.Store().Info().Identity
+	conn, err := r.a.dialAgent(ctx, identity, r.t.namespace)
 	if err != nil {
 		return nil, &noAgentError{err}
 	}
@@ -112,31 +142,63 @@ func (r *running) borrow(ctx context.Context, s *proc.Supervisor, c *tenure.Clie
 	if err == nil {
 		err = r.sameStore(ctx, c, hello, identity)
 	}
+	if err == nil {
+		err = asNoAgent(conn.MayBorrow())
+	}
 	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	s.SetTimes(grace, reserve)
-	h, err := conn.Acquire(ctx, agent.Request{Lease: r.lease, Note: r.note, Wait: r.wait, Stop: proc.StopTime(grace, reserve), Group: s.Contain()})
-	switch {
-	case err == nil:
-		return r.raise(ctx, h)
-	case errors.Is(err, agent.ErrWaited):
-		err = errors.Join(&waitedError{r.wait}, err)
-	case errors.Is(err, agent.ErrEnding) && !isA[*waitedError](err):
-		return nil, &noAgentError{err}
+	if r.a.flags.verbose {
+		fmt.Fprintf(r.a.stderr, "tenure: the agent of node %s, term %d, at %s is asked for the lease\n", showName(hello.Proof.Node), hello.Proof.Term, printable(conn.Path()))
 	}
-	if isA[*waitedError](err) && s.Context().Err() == nil {
-		err = r.notHad(s.Context(), c, err)
-	}
-	return nil, err
+	return conn.Acquire(ctx, agent.Request{
+		Lease: r.lease, Note: r.note, Wait: r.wait, Stop: proc.StopTime(grace, reserve), Group: s.Contain(),
+		Silent: func() bool {
+			on := r.session == sessionAlways && r.wait != 0
+			if on {
+				r.a.warn("the agent of node %s at %s does not answer; waiting on, for --session insists on it", showName(hello.Proof.Node), conn.Path())
+			}
+			return on
+		},
+	})
 }
+
+// asNoAgent is err, nil or not, as the reason to do without an agent.
+func asNoAgent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &noAgentError{err}
+}
+
+// notLent says why the lease was not had from an agent that does not answer: what the
+// store says of it, or that it is for the agent's sake alone.
+func (r *running) notLent(ctx context.Context, c *tenure.Client, silent error) error {
+	st, err := c.Status(ctx, r.lease)
+	if err != nil {
+		return fmt.Errorf("%w; and the store does not say who holds the lease: %w", silent, err)
+	}
+	if st.State == tenure.Held || st.FreeAfter > 0 {
+		return fmt.Errorf("%w: %w", silent, heldError(st))
+	}
+	return &unlentError{fmt.Errorf("%w; nobody else holds the lease (last token %d)", silent, st.Token)}
+}
+
+// unlentError says that a lease was free, but not had from an agent. It is an ErrHeld
+// all the same: a later try may get it.
+type unlentError struct{ err error }
+
+func (e *unlentError) Error() string { return e.err.Error() }
+
+func (e *unlentError) Unwrap() []error { return []error{e.err, tenure.ErrHeld} }
 
 // timesUnder are grace and reserve for an agent's TTL, unless that does not fit what
 // the user wants.
 func (r *running) timesUnder(ttl time.Duration) (grace, reserve time.Duration, err error) {
 	under := *r
-	under.ttl = ttl
+	under.ttl, under.borrows = ttl, true
 	switch err := under.fitGrace(r.graceGiven); {
 	case r.ttl > 0 && r.ttl != ttl:
 		return 0, 0, &noAgentError{invalid("its TTL is %v, not %v: leave --ttl away, or give --session=never", ttl, r.ttl)}
@@ -172,6 +234,24 @@ func (r *running) sessionPairs(p tenure.Proof) []string {
 		return []string{envNode, "", envTerm, ""}
 	}
 	return nil
+}
+
+// heldPairs add l to the leases that the command runs under, which may be many: a run
+// inside a run.
+func (r *running) heldPairs(l holding) []string {
+	return []string{envHeld, r.a.env.get(envHeld) + heldEntry(l.Owner(), l.Token(), l.Name()) + "\t"}
+}
+
+// heldEntry is one lease in envHeld. Owners are never used twice.
+func heldEntry(owner string, token uint64, lease string) string {
+	return fmt.Sprintf("%s %d %s", owner, token, lease)
+}
+
+// runsUnder says whether this process runs under the very tenure that st shows, be it
+// some runs further up.
+func (a *app) runsUnder(st tenure.Status) bool {
+	entry := heldEntry(st.Owner, st.Token, st.Name)
+	return st.State == tenure.Held && slices.Contains(strings.Split(a.env.get(envHeld), "\t"), entry)
 }
 
 // raise lifts the guards to the new token (GD1).

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,37 @@ type runStatus struct {
 	// Node and Term are of the session that kept the lease: "" and 0 without one.
 	Node string `json:"node"`
 	Term uint64 `json:"term"`
+	// Authority is what was led: "" for a lease, as Lease is for a leadership.
+	Authority string `json:"authority"`
+}
+
+// bequest is what the wrapper has to know of a hold if it has to act in the place of
+// the supervisor, which holds it.
+type bequest struct {
+	left string // what becomes of the hold then, in words; "" for what becomes of most
+	note string // for the status file
+}
+
+func (r *running) bequest(l holding) bequest {
+	p := l.Proof()
+	st := runStatus{Token: p.Token, Owner: l.Owner(), Node: p.Node, Term: p.Term}
+	note, err := json.Marshal(st)
+	if err != nil {
+		return bequest{}
+	}
+	b := bequest{note: string(note)}
+	if p.Node != "" && r.authority == "" {
+		b.left = fmt.Sprintf("the agent of node %s frees the lease once that is certain, or when the command's time is over", showName(p.Node))
+	}
+	return b
+}
+
+// inherit takes over what the supervisor had written down.
+func (st *runStatus) inherit(note string) {
+	var known runStatus
+	if json.Unmarshal([]byte(note), &known) == nil {
+		st.Token, st.Owner, st.Node, st.Term = known.Token, known.Owner, known.Node, known.Term
+	}
 }
 
 // told writes the status file for a run that failed before it began, so that
@@ -69,7 +101,7 @@ func (r *running) writeStatus(st runStatus) error {
 	if r.statusFile == "" {
 		return nil
 	}
-	st.Schema, st.Namespace, st.Lease = schema, r.t.namespace, r.lease
+	st.Schema, st.Namespace, st.Lease, st.Authority = schema, r.t.namespace, r.lease, r.authority
 	if st.Survivors == nil {
 		st.Survivors = []string{}
 	}

@@ -24,6 +24,8 @@ type session struct {
 	state string
 	how   string // it ended; "" where only a later term tells of that
 	node  tenure.NodeStatus
+	// failed says that it could not be looked up.
+	failed bool
 }
 
 // sessions looks up each session once, however many leases rest on it.
@@ -48,7 +50,7 @@ func (l *sessions) of(ctx context.Context, s tenure.Status) (*session, error) {
 	}
 	found, err := lookSession(ctx, l.c, p)
 	l.known[p] = found
-	if err != nil {
+	if found.failed = err != nil; found.failed {
 		err = fmt.Errorf("lease %q: its session cannot be looked up: %w", s.Name, err)
 	}
 	return found, err

@@ -124,7 +124,7 @@ func (f *fence) take(ctx context.Context, h Head) (*identity.Certificate, error)
 		f.seen = f.seen.Observe(h.Record, h.Version, h.At)
 	}
 	if need, have := left+f.i.fenceIO(), f.until-h.At; need > have {
-		return nil, fmt.Errorf("node %q, incarnation %s: %w: %v are left, and it takes up to %v", f.node, f.target, ErrTooShort, max(0, have), need)
+		return nil, fmt.Errorf("node %q, incarnation %s: %w: %v are left, and it takes up to %v", f.node, f.target, ErrTooShort, max(0, have).Truncate(time.Millisecond), (need + time.Millisecond - 1).Truncate(time.Millisecond))
 	}
 	if left > 0 {
 		f.i.await(ctx, h, left)

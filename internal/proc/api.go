@@ -71,6 +71,10 @@ type Command struct {
 	// DeadlineFile, if not nil, is kept at the hold's deadline while the command
 	// runs, and removed once the tree is gone.
 	DeadlineFile *DeadlineFile
+	// Left says what becomes of the hold if the wrapper has to end the command
+	// because the supervisor died or does not answer; "" is that it lapses. Note is
+	// what the wrapper then finds in [Report.Note].
+	Left, Note string
 }
 
 // End says why a command's run ended.
@@ -155,6 +159,9 @@ type Report struct {
 	Message string
 	// Survivors are the processes that a wrapper that took over could not end.
 	Survivors []Survivor
+	// Note is that of the [Command], in a wrapper that took over; "" if it was not
+	// about to start.
+	Note string
 }
 
 // ErrWrapperGone is the cause of a supervisor's context once the wrapper died.

@@ -48,6 +48,7 @@ type message struct {
 	File     string        `json:"file,omitempty"`
 	Code     int           `json:"code,omitempty"`
 	Text     string        `json:"text,omitempty"`
+	Note     string        `json:"note,omitempty"`
 }
 
 // link is one end of the socket pair between wrapper and supervisor. Sending

@@ -119,7 +119,7 @@ func (r *run) announce() error {
 	if err := r.live(); err != nil {
 		return err
 	}
-	m := message{Kind: msgStarting, Deadline: r.newest()}
+	m := message{Kind: msgStarting, Deadline: r.newest(), Text: r.cmd.Left, Note: r.cmd.Note}
 	if f := r.cmd.DeadlineFile; f != nil {
 		if err := f.Set(r.s.opt.Clock, m.Deadline); err != nil {
 			return &StartError{Name: r.cmd.Args[0], Code: codeCannotRun, Err: err}

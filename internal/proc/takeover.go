@@ -35,22 +35,29 @@ func (w *wrapper) takeOver(dead bool) Report {
 	return w.say(w.verdict(what, left))
 }
 
-func (w *wrapper) verdict(what string, left []Survivor) Report {
-	r := Report{Role: RoleWrapper, TookOver: true, Code: w.opt.LostCode, Survivors: left}
+func (w *wrapper) verdict(what string, survivors []Survivor) Report {
+	r := Report{Role: RoleWrapper, TookOver: true, Code: w.opt.LostCode, Survivors: survivors}
+	left := "the lease is not released and lapses"
+	if w.starting != nil {
+		r.Note = w.starting.Note
+		if w.starting.Text != "" {
+			left = w.starting.Text
+		}
+	}
 	who := fmt.Sprintf("tenure: the supervisor (process %d) %s", w.supervisor, what)
 	switch {
 	case w.starting == nil:
 		r.Code, r.Message = w.opt.FailCode, who+" before the command was started"
 	case w.ended:
-		r.Message = who + " after the command had ended; the lease is not released and lapses"
-	case len(left) > 0:
+		r.Message = who + " after the command had ended; " + left
+	case len(survivors) > 0:
 		var names []string
-		for _, s := range left {
+		for _, s := range survivors {
 			names = append(names, s.String())
 		}
 		r.Message = who + "; the command could not be ended and may overlap with the next holder's: " + strings.Join(names, "; ")
 	default:
-		r.Message = who + "; the command was ended; the lease is not released and lapses"
+		r.Message = who + "; the command was ended; " + left
 	}
 	return r
 }

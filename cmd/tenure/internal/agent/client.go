@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"net"
+	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/internal/bootid"
 	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/deadline"
+	"github.com/tenure-project/tenure/store"
 )
 
 // ErrNone: no agent listens on the socket.
@@ -35,39 +38,79 @@ type Hello struct {
 // Conn is a connection to an agent, for one lease. It is for one goroutine until
 // Acquire has returned.
 type Conn struct {
+	path  string
 	hello Hello
 	conn  *net.UnixConn
+	uid   int // of the agent
 	in    receiver
 	clk   clock.Clock
+
+	heard  chan heard    // what the agent says once a lease was asked for
+	closed chan struct{} // closed by Close
+	close  func() error
 }
 
-// Dial connects to the agent at path, which is an ErrNone if nobody listens there.
-// An agent of another user, another version, another boot or another time
-// namespace is refused.
+// heard is a message, or why there is no other one.
+type heard struct {
+	m   message
+	err error
+}
+
+// Dial connects to the agent at path. It is an ErrNone if nobody listens there, and
+// an ErrSilent if the agent does not say who it is within 2 s. An agent of another
+// version, another boot or another time namespace is refused, and so is one of
+// another user, unless root asks.
 func Dial(ctx context.Context, path string, clk clock.Clock) (*Conn, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	nc, err := new(net.Dialer).DialContext(ctx, "unix", path)
-	if err != nil {
-		if absent(err) {
-			return nil, fmt.Errorf("%w at %s: %w", ErrNone, path, err)
-		}
-		return nil, err
+	nc, err := new(net.Dialer).DialContext(limited, "unix", path)
+	switch {
+	case absent(err):
+		return nil, fmt.Errorf("%w at %s", ErrNone, path)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, store.Wrap(store.ErrDenied, "", socketOp, path, err)
+	case err != nil:
+		return nil, silent(ctx, path, err)
 	}
-	c := &Conn{conn: nc.(*net.UnixConn), in: newReceiver(nc), clk: clk}
-	if err := c.greet(ctx); err != nil {
+	conn := nc.(*net.UnixConn)
+	c := &Conn{
+		path: path, conn: conn, in: newReceiver(conn), clk: clk,
+		heard: make(chan heard), closed: make(chan struct{}),
+	}
+	c.close = sync.OnceValue(func() error {
+		close(c.closed)
+		return c.conn.Close()
+	})
+	if err := c.greet(limited); err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("the agent at %s: %w", path, err)
+		return nil, silent(ctx, path, fmt.Errorf("the agent at %s: %w", path, err))
 	}
 	return c, nil
 }
 
+// silent is err, as an ErrSilent if it only says that the agent took too long; ctx
+// is that of the caller.
+func silent(ctx context.Context, path string, err error) error {
+	if ctx.Err() != nil || !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	who := ""
+	if pid := signature(path); pid != "" {
+		who = " (process " + pid + ")"
+	}
+	return fmt.Errorf("%s%s: %w within %v: %w", path, who, ErrSilent, answerLimit, os.ErrDeadlineExceeded)
+}
+
 // greet exchanges hellos. ctx has a deadline.
 func (c *Conn) greet(ctx context.Context) error {
-	if err := checkPeer(c.conn); err != nil {
+	var err error
+	if c.uid, err = peerOf(c.conn); err != nil {
+		return err
+	}
+	if err := mayAsk(c.uid, os.Geteuid()); err != nil {
 		return err
 	}
 	m, err := c.ask(ctx, message{Op: opHello, V: version})
@@ -130,98 +173,29 @@ func send(conn *net.UnixConn, m message) error {
 // Hello is what the agent said of itself.
 func (c *Conn) Hello() Hello { return c.hello }
 
-// Close ends the connection. A lease that was acquired by it lapses.
-func (c *Conn) Close() error { return c.conn.Close() }
+// Path is the socket's path.
+func (c *Conn) Path() string { return c.path }
+
+// MayBorrow refuses an agent of another user: it could not see to the end of what
+// runs under its lease.
+func (c *Conn) MayBorrow() error { return mayBorrow(c.uid, os.Geteuid()) }
+
+// Close ends the connection. A lease that was acquired by it lapses. It may be
+// called more than once.
+func (c *Conn) Close() error { return c.close() }
 
 // Status asks how the agent fares.
 func (c *Conn) Status(ctx context.Context) (Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	limited, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	m, err := c.ask(ctx, message{Op: opStatus})
+	m, err := c.ask(limited, message{Op: opStatus})
 	if err == nil && m.Status == nil {
 		err = fmt.Errorf("%w: no status in %q", ErrProtocol, m.Op)
 	}
 	if err != nil {
-		return Status{}, err
+		return Status{}, silent(ctx, c.path, err)
 	}
 	return *m.Status, nil
-}
-
-// Request is a wish for a lease.
-type Request struct {
-	// Lease is its name, Note what is shown to whoever finds it held.
-	Lease, Note string
-	// Wait is how long to wait for it: 0 tries once, -1 waits until ctx ends.
-	Wait time.Duration
-	// Stop is what the work needs to end.
-	Stop time.Duration
-	// Group refers to the control group that all work under the lease, and whoever
-	// ends it beside this process, is in (proc.Supervisor.Contain); "" for none. If
-	// this process dies and the group is empty, the lease is free at once (LS14).
-	Group string
-}
-
-// Acquire waits for the lease. The connection is the lease's from then on; an error
-// closes it. An agent that ends, dies or hangs up first is an ErrEnding; the end of
-// ctx is its cause.
-func (c *Conn) Acquire(ctx context.Context, r Request) (*Hold, error) {
-	h, err := c.acquire(ctx, r)
-	if err != nil {
-		_ = c.Close()
-	}
-	return h, err
-}
-
-func (c *Conn) acquire(ctx context.Context, r Request) (*Hold, error) {
-	m, err := c.awaitGrant(ctx, message{Op: opAcquire, Lease: r.Lease, Note: r.Note, Wait: r.Wait, Stop: r.Stop, Group: r.Group})
-	switch {
-	case ctx.Err() != nil:
-		c.giveUp() // the grant may be on its way
-		return nil, fmt.Errorf("lease %q: %w", r.Lease, context.Cause(ctx))
-	case errors.Is(err, ErrProtocol), errors.Is(err, tenure.ErrInvalid):
-		return nil, err
-	case err != nil:
-		return nil, fmt.Errorf("lease %q: %w: %w", r.Lease, ErrEnding, err)
-	case m.Op == opError:
-		return nil, m.err()
-	case m.Op != opGranted || m.Token == 0 || m.Incarnation != c.hello.Proof.Incarnation || m.Term != c.hello.Proof.Term:
-		return nil, fmt.Errorf("%w: %q is no answer to acquire", ErrProtocol, m.Op)
-	}
-	h := newHold(c, r, m)
-	if !h.extend(m.Deadline) {
-		err := fmt.Errorf("lease %q (token %d): %w: the grant came too late", r.Lease, m.Token, tenure.ErrUnavailable)
-		return nil, errors.Join(err, h.Release(ctx))
-	}
-	return h, nil
-}
-
-// awaitGrant sends m and returns the answer, or an error once ctx ends.
-func (c *Conn) awaitGrant(ctx context.Context, m message) (message, error) {
-	if err := c.conn.SetDeadline(time.Time{}); err != nil {
-		return message{}, err
-	}
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(interrupted)
-		_ = c.conn.SetReadDeadline(time.Unix(1, 0))
-	})
-	defer func() {
-		if !stop() {
-			<-interrupted
-		}
-	}()
-	_ = c.conn.SetWriteDeadline(time.Now().Add(writeLimit))
-	if err := send(c.conn, m); err != nil {
-		return message{}, err
-	}
-	return c.in.next()
-}
-
-// giveUp tells the agent that nothing works under the lease, whether or not it has
-// granted it by now.
-func (c *Conn) giveUp() {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(writeLimit))
-	_ = send(c.conn, message{Op: opRelease})
 }
 
 // Hold is a lease that an agent keeps. Its methods are safe for concurrent use.
@@ -249,7 +223,7 @@ func newHold(c *Conn, r Request, m message) *Hold {
 		answers: make(chan message, 1), closed: make(chan struct{}),
 	}
 	h.proof.Token = m.Token
-	go h.listen()
+	go h.follow()
 	return h
 }
 
@@ -300,16 +274,13 @@ func (h *Hold) end(err error) {
 	h.work.End(err)
 }
 
-// listen follows what the agent says until it says nothing more. The last deadline
+// follow heeds what the agent says until it says nothing more. The last deadline
 // stands then, for whoever ends the work.
-func (h *Hold) listen() {
+func (h *Hold) follow() {
 	defer close(h.closed)
 	for {
-		m, err := h.c.in.next()
+		m, err := h.c.hear()
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errors.New("the connection was closed")
-			}
 			h.gone = fmt.Errorf("the agent of node %q is gone: %w", h.proof.Node, err)
 			h.work.End(h.because(fmt.Errorf("%w: %w", tenure.ErrLost, h.gone)))
 			return
@@ -321,6 +292,7 @@ func (h *Hold) listen() {
 			h.work.End(h.because(fmt.Errorf("the agent of node %q drains: %w", h.proof.Node, tenure.ErrShutdown)))
 		case opLost:
 			h.end(&RefusedError{kind: tenure.ErrLost, text: m.Text})
+		case opWaiting: // not any more
 		default:
 			select {
 			case h.answers <- m:

@@ -15,8 +15,9 @@
 //	hello {v}                             hello {v, boot, time_namespace, store, namespace,
 //	                                             node, incarnation, term, ttl_ns, margin_ns}
 //	status                                status {status}
-//	acquire {lease, note, wait_ns,        granted {token, deadline_ns}, or
-//	         stop_ns, group}              error {kind, text}: the end of the connection
+//	acquire {lease, note, wait_ns,        waiting: three times in a TTL; then
+//	         stop_ns, group}              granted {token, deadline_ns}, or
+//	                                      error {kind, text}: the end of the connection
 //	                                      deadline {deadline_ns}: after each renewal
 //	                                      stop {text}: end the work, then release
 //	                                      lost {text}: end the work, the lease is gone
@@ -24,7 +25,8 @@
 //
 // wait_ns is 0 to try once, -1 to wait for ever. stop_ns is what the work needs to
 // end, group the control group of the work and whoever ends it (package proc), where
-// there is one. Deadlines are coalesced: only the newest one waits to be sent. A client that
+// there is one. An agent that is silent for its TTL while a client waits is stopped, or
+// hangs. Deadlines are coalesced: only the newest one waits to be sent. A client that
 // gives up waiting says release, whether or not it was granted anything, and closes
 // the connection.
 package agent

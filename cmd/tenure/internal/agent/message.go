@@ -25,6 +25,7 @@ const (
 	opHello    = "hello"
 	opStatus   = "status"
 	opAcquire  = "acquire"
+	opWaiting  = "waiting"
 	opGranted  = "granted"
 	opDeadline = "deadline"
 	opStop     = "stop"
@@ -102,6 +103,13 @@ var (
 	ErrEnding = errors.New("the agent is ending")
 	// ErrWaited: the time to wait for the lease is over.
 	ErrWaited = errors.New("waited long enough")
+	// ErrSilent: the agent does not answer. It is stopped, or hangs.
+	ErrSilent = errors.New("the agent does not answer")
+	// ErrHungUp: the agent closed the connection without a word. It is an ErrEnding,
+	// too: it died, or gave up telling a process that did not listen.
+	ErrHungUp = fmt.Errorf("%w: it hung up", ErrEnding)
+	// ErrLate: a lease was granted while this process was stopped, and is given back.
+	ErrLate = errors.New("the grant came too late")
 	// ErrProtocol: the other side speaks another version, or nonsense.
 	ErrProtocol = errors.New("the other side does not speak this protocol")
 )

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/proc"
 )
 
@@ -24,10 +26,12 @@ const helloLimit = 10 * time.Second
 type peer struct {
 	s    *Server
 	conn *net.UnixConn
+	uid  int // of the other side
 	in   receiver
 	out  *outbox
 
 	lease atomic.Pointer[tenure.Lease] // that the other side knows of
+	had   atomic.Pointer[tenure.Lease] // the same, also when it is over
 	wants chan message                 // what it says; closed when it has hung up
 	gone  context.Context              // ends when it wants nothing more
 
@@ -57,6 +61,10 @@ func (p *peer) serve() {
 			st := p.s.Status()
 			p.out.send(message{Op: opStatus, Status: &st})
 		case m.Op == opAcquire:
+			if err := mayBorrow(p.uid, os.Geteuid()); err != nil {
+				p.out.send(failure(err))
+				return
+			}
 			_ = p.conn.SetReadDeadline(time.Time{})
 			p.acquire(m)
 			return
@@ -132,6 +140,7 @@ func (p *peer) acquire(m message) {
 		p.process = peerProcess(p.conn)
 		defer p.process.close()
 	}
+	p.had.Store(l)
 	p.lease.Store(l)
 	p.extend() // a renewal meanwhile was not told
 	p.keep(l)
@@ -152,11 +161,45 @@ func (p *peer) get(m message) (*tenure.Lease, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, m.Wait, ErrWaited)
 		defer cancel()
 	}
+	hush := p.sayItWaits()
 	l, err := acquire(ctx, m.Lease, tenure.Note(m.Note), tenure.Stop(m.Stop))
+	hush()
 	if s := p.s.cfg.Session; err != nil && s.Err() != nil {
 		err = fmt.Errorf("%w: %w", ErrEnding, err)
 	}
-	return l, err
+	return l, p.inWords(err)
+}
+
+// sayItWaits tells the other side that this agent lives, until it is hushed: a grant
+// or its refusal may be long in coming. Nothing of it is sent after that.
+func (p *peer) sayItWaits() (hush func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for clock.Sleep(p.s.cfg.Clock, p.s.cfg.Session.TTL()/waitingParts, quit) {
+			p.out.send(message{Op: opWaiting})
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+// inWords is err as somebody in another process understands it: what the library says
+// of callers in this process is of commands under this agent there.
+func (p *peer) inWords(err error) error {
+	var held *tenure.HeldError
+	if !errors.As(err, &held) || held.Free == "" || held.Token != 0 {
+		return err
+	}
+	e := *held
+	if e.Token = p.s.lent(held.Name); e.Token != 0 {
+		e.Free = fmt.Sprintf("the agent of node %q ends the command that had it first", p.s.cfg.Session.Node())
+	} else {
+		e.Free = fmt.Sprintf("another command of the agent of node %q is about to take it", p.s.cfg.Session.Node())
+	}
+	return &e
 }
 
 // deadlineOf is until when whoever works under l may be told to work. It looks

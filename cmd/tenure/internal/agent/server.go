@@ -112,12 +112,16 @@ func (s *Server) Serve(l *net.UnixListener) error {
 
 // take serves a connection in goroutines of its own.
 func (s *Server) take(c *net.UnixConn) {
-	if err := checkPeer(c); err != nil {
+	uid, err := peerOf(c)
+	if err == nil {
+		err = trusted(uid, os.Geteuid())
+	}
+	if err != nil {
 		s.cfg.Log.Warn("agent: refused a connection", "error", err)
 		_ = c.Close()
 		return
 	}
-	p := &peer{s: s, conn: c, in: newReceiver(c)}
+	p := &peer{s: s, conn: c, uid: uid, in: newReceiver(c)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -134,6 +138,19 @@ func (s *Server) take(c *net.UnixConn) {
 		defer s.mu.Unlock()
 		delete(s.peers, p)
 	})
+}
+
+// lent is the token of the lease of that name that a command of this agent has, or
+// had until now: 0 if none has.
+func (s *Server) lent(name string) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.peers {
+		if l := p.had.Load(); l != nil && l.Name() == name {
+			return l.Token()
+		}
+	}
+	return 0
 }
 
 // Drain ends the session in the order of [tenure.Session.Drain] (PL8, LS6): nobody

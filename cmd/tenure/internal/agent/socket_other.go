@@ -26,4 +26,4 @@ func refused(error) bool { return false }
 
 func absent(error) bool { return false }
 
-func checkPeer(*net.UnixConn) error { return errSystem }
+func peerOf(*net.UnixConn) (int, error) { return -1, errSystem }

@@ -92,9 +92,8 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	path := fakeAgent(t, func(raw) {})
 	began := time.Now()
-	if _, err := Dial(t.Context(), path, clock.NewSystem()); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the error is %v", err)
-	}
+	_, err := Dial(t.Context(), path, clock.NewSystem())
+	wantErr(t, err, ErrSilent, path, "the agent does not answer within 2s")
 	if took := time.Since(began); took > answerLimit+20*time.Second {
 		t.Errorf("it took %v", took)
 	}
@@ -302,7 +301,7 @@ func TestBadPlaces(t *testing.T) {
 	for _, c := range []struct{ path, text string }{
 		{"a.sock", "absolute"},
 		{long, "for a socket: give --socket a shorter one"},
-		{filepath.Join(open, "a.sock"), "is not a folder of this user alone: chmod 700 it"},
+		{filepath.Join(open, "a.sock"), "is not a folder of this user alone: choose a folder of your own (mode 0700)"},
 		{filepath.Join(dir, "no", "a.sock"), "no such file"},
 	} {
 		_, err := Claim(c.path)
@@ -324,14 +323,100 @@ func TestBadPlaces(t *testing.T) {
 	}
 }
 
-// Only the same user and root are answered.
+// Only the same user and root are answered, and root may ask any agent. A lease is
+// lent within one user only.
 //
 // SPEC UI1
 func TestTrusted(t *testing.T) {
 	t.Parallel()
-	if err := errors.Join(trusted(5, 5), trusted(0, 5), trusted(0, 0)); err != nil {
+	ok := errors.Join(trusted(5, 5), trusted(0, 5), trusted(0, 0), mayAsk(5, 5), mayAsk(5, 0), mayAsk(0, 0), mayBorrow(5, 5), mayBorrow(0, 0))
+	if ok != nil {
+		t.Error(ok)
+	}
+	for _, err := range []error{trusted(6, 5), mayAsk(6, 5)} {
+		wantErr(t, err, store.ErrDenied, "belongs to user 6, this one to user 5: only the same user and root are answered")
+	}
+	wantErr(t, trusted(5, 0), store.ErrDenied, "user 5")
+	wantErr(t, mayAsk(0, 5), store.ErrDenied, "user 0")
+	for _, err := range []error{mayBorrow(0, 5), mayBorrow(5, 0), mayBorrow(6, 5)} {
+		wantErr(t, err, store.ErrDenied, "an agent and its commands must have one user")
+	}
+}
+
+// A socket that somebody removed is made anew, alone or with its lock file and its
+// other name. Nothing that another agent made there is touched.
+//
+// SPEC UI1
+func TestSocketIsMended(t *testing.T) {
+	t.Parallel()
+	dir := socketDir(t)
+	path, alias := filepath.Join(dir, "a.sock"), AliasPath(dir, "file:///s", "default")
+	p, err := Claim(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := p.Listen()
+	if err == nil {
+		err = p.Alias(alias)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers := func(path string) {
+		t.Helper()
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	if l, err := p.Mend(); l != nil || err != nil {
+		t.Errorf("there was nothing to mend: %v, %v", l, err)
+	}
+	answers(alias)
+	if err := errors.Join(os.Remove(path), os.Remove(alias)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Claim(path)
+	wantErr(t, err, tenure.ErrHeld, "runs, but its socket is gone")
+	if l, err := p.Mend(); l == nil || err != nil {
+		t.Fatalf("not mended: %v", err)
+	}
+	answers(path)
+	answers(alias)
+	if _, err := first.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the old listener is %v", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	last, err := p.Mend()
+	if last == nil || err != nil {
+		t.Fatalf("not mended: %v", err)
+	}
+	answers(alias)
+	_, err = Claim(path)
+	wantErr(t, err, tenure.ErrHeld, "listens there")
+	if err := errors.Join(os.Remove(path), os.Remove(path+lockSuffix)); err != nil {
+		t.Fatal(err)
+	}
+	q, err := Claim(path) // another agent
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	l, err := q.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = p.Mend()
+	wantErr(t, err, tenure.ErrHeld, "listens there")
+	if err := errors.Join(last.Close(), p.Close()); err != nil {
 		t.Error(err)
 	}
-	wantErr(t, trusted(6, 5), store.ErrDenied, "user 6")
-	wantErr(t, trusted(5, 0), store.ErrDenied, "user 5")
+	answers(path)
+	if _, err := os.Lstat(alias); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the other name is left: %v", err)
+	}
 }

@@ -46,19 +46,19 @@ func absent(err error) bool {
 	return refused(err) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }
 
-// checkPeer wants a process of this user or of root at the other end.
-func checkPeer(c *net.UnixConn) error {
+// peerOf is the user of the process at the other end.
+func peerOf(c *net.UnixConn) (uid int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err
+		return -1, err
 	}
-	var uid uint32
+	var id uint32
 	var credErr error
-	if err := raw.Control(func(fd uintptr) { uid, credErr = peerUID(int(fd)) }); err != nil {
-		return err
+	if err := raw.Control(func(fd uintptr) { id, credErr = peerUID(int(fd)) }); err != nil {
+		return -1, err
 	}
 	if credErr != nil {
-		return os.NewSyscallError("getsockopt", credErr)
+		return -1, os.NewSyscallError("getsockopt", credErr)
 	}
-	return trusted(int(uid), os.Geteuid())
+	return int(id), nil
 }
