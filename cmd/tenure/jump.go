@@ -22,8 +22,8 @@ func newJumpCmd(a *app) *cobra.Command {
 		Long: `Raise the counter of one lease, of one node, or of all leases, nodes and
 authorities and the namespace's floor, to at least N, so that the next token,
 term or sequence is above it. It never lowers anything, gives nothing to
-anybody, and leaves a holder its lease. But the session of a node that was raised ends at
-its next renewal, and a leader begins again.
+anybody, and leaves a holder its lease. But the session of a node that was
+raised ends at its next renewal, and a leader begins again.
 
 After the store was restored from a backup or failed over to an older copy: cut
 every client off for the largest TTL, jump above the highest token, term and
