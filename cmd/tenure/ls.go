@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 )
 
 func newLsCmd(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "List the leases of a namespace",
@@ -25,19 +23,8 @@ on; the exit code then says what was wrong.`,
 		Example: `  tenure ls
   tenure ls deploy/
   tenure ls --json | jq -r 'select(.state == "held") | .lease'`,
-		Args:              args(0, "PREFIX"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
-			}
-			return a.withReader(ctx, func(c *tenure.Client) error { return a.list(ctx, c, prefix, asJSON) })
-		}),
 	}
-	addJSONFlag(cmd, &asJSON)
-	addTimeoutFlag(cmd, timeoutUsage)
-	return cmd
+	return a.listing(cmd, a.list)
 }
 
 func (a *app) list(ctx context.Context, c *tenure.Client, prefix string, asJSON bool) error {
@@ -65,16 +52,7 @@ func (a *app) list(ctx context.Context, c *tenure.Client, prefix string, asJSON 
 			t.row(showName(s.Name), s.Kind, lsState(s, under), fmt.Sprint(s.Token), orDash(printable(s.Label)), stamp(s.Since), age(time.Since(s.Since)), orDash(printable(s.Note)))
 		}
 	}
-	if !asJSON && len(t.rows) > 1 {
-		t.print(a.out)
-	} else if !asJSON && len(errs) == 0 {
-		which := ""
-		if prefix != "" {
-			which = fmt.Sprintf(" with a name that begins with %q", prefix)
-		}
-		fmt.Fprintf(a.stderr, "tenure: the namespace %s has no lease%s yet\n", showName(c.Namespace()), which)
-	}
-	return errors.Join(errs...)
+	return a.endListing(&t, asJSON, errs, c.Namespace(), "lease", prefix)
 }
 
 // lsState tells a lease that is free from one that everyone first has to watch, and

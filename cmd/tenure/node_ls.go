@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,7 +10,6 @@ import (
 )
 
 func newNodeLsCmd(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "List the nodes of a namespace and who owns their names",
@@ -24,19 +22,8 @@ own clock. Only who watched a record knows more: ` + "`tenure node status --obse
 		Example: `  tenure node ls
   tenure node ls web-
   tenure node ls --json | jq -r 'select(.state == "held") | .incarnation'`,
-		Args:              args(0, "PREFIX"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.action(func(ctx context.Context, cmd *cobra.Command, args []string) error {
-			prefix := ""
-			if len(args) > 0 {
-				prefix = args[0]
-			}
-			return a.withReader(ctx, func(c *tenure.Client) error { return a.listNodes(ctx, c, prefix, asJSON) })
-		}),
 	}
-	addJSONFlag(cmd, &asJSON)
-	addTimeoutFlag(cmd, timeoutUsage)
-	return cmd
+	return a.listing(cmd, a.listNodes)
 }
 
 func (a *app) listNodes(ctx context.Context, c *tenure.Client, prefix string, asJSON bool) error {
@@ -56,16 +43,7 @@ func (a *app) listNodes(ctx context.Context, c *tenure.Client, prefix string, as
 				s.TTL.String(), stamp(s.Expires), orDash(printable(s.Note)))
 		}
 	}
-	if !asJSON && len(t.rows) > 1 {
-		t.print(a.out)
-	} else if !asJSON && len(errs) == 0 {
-		which := ""
-		if prefix != "" {
-			which = fmt.Sprintf(" with a name that begins with %q", prefix)
-		}
-		fmt.Fprintf(a.stderr, "tenure: the namespace %s has no node%s yet\n", showName(c.Namespace()), which)
-	}
-	return errors.Join(errs...)
+	return a.endListing(&t, asJSON, errs, c.Namespace(), "node", prefix)
 }
 
 // nodeLsState tells a name that is free from one that everyone first has to watch.
