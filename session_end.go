@@ -45,7 +45,7 @@ func (s *Session) leave(ctx context.Context) error {
 	var attached error
 	var wg sync.WaitGroup
 	wg.Go(func() { attached = s.endAttached(ctx) })
-	err, unfinished := s.endLeases()
+	unfinished, err := s.endLeases()
 	wg.Wait()
 	if lost := s.Err(); lost != nil {
 		err = errors.Join(lost, s.giveUpLost(ctx, attached))
@@ -82,7 +82,7 @@ func (s *Session) held() []*Lease {
 // endLeases ends all leases but those whose work would overlap: it stops all work at
 // once, waits for it, and then releases, some at a time and all within one limit. In
 // an outage those whose turn does not come just end here; it returns how many.
-func (s *Session) endLeases() (error, int) {
+func (s *Session) endLeases() (unfinished int, err error) {
 	all := s.held()
 	errs := make([]error, len(all))
 	width := make(chan struct{}, releaseWidth)
@@ -111,7 +111,7 @@ func (s *Session) endLeases() (error, int) {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...), int(late.Load())
+	return int(late.Load()), errors.Join(errs...)
 }
 
 // giveUp releases the name if nothing is unfinished, and lets it lapse otherwise.
