@@ -8,6 +8,7 @@ import (
 
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/record"
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -21,7 +22,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		golden(t, "head-"+name, body)
+		recordtest.Golden(t, "head-"+name, body)
 		back, err := Decode("k", "jobs", body)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -34,7 +35,7 @@ func TestGolden(t *testing.T) {
 	h := full(s)
 	for name, l := range map[string]Link{"entry-first-live": *h.Checkpoint.Anchor, "entry-marked": *h.Checkpoint.Mark, "entry-blob": h.Catalog.Head} {
 		body := s[l.Name()]
-		golden(t, name, body)
+		recordtest.Golden(t, name, body)
 		var e Entry
 		if err := record.Decode("k", body, &e); err != nil || e.link(body) != l || e.Name() != l.Name() {
 			t.Errorf("%s: %v, %+v is not what its link says", name, err, e)

@@ -2,18 +2,12 @@ package authority
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/record"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew; commit only what you understand")
 
 const (
 	idA  = "aaaaaaaa-1111-4111-8111-111111111111"
@@ -189,23 +183,6 @@ func full(s shelf) *Head {
 	h = must(h.BeginRound(h.Last(), try(39), DigestOf("plan", nil)))
 	h.SecretHash, h.MAC = "sha256:00", "hmac:00"
 	return h
-}
-
-func golden(t *testing.T, name string, body []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, append(body, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(body) + "\n"; got != string(want) {
-		t.Errorf("%s is now\n%swas\n%s", path, got, want)
-	}
 }
 
 func raw(b toy) json.RawMessage { return b.bytes() }

@@ -3,19 +3,15 @@ package identity
 import (
 	"bytes"
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/record"
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew; commit only what you understand")
 
 const (
 	idA  = "aaaaaaaa-1111-4111-8111-111111111111"
@@ -115,23 +111,6 @@ func forms() map[string]*Record {
 	}
 }
 
-func golden(t *testing.T, name string, body []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, append(body, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(body) + "\n"; got != string(want) {
-		t.Errorf("%s is now\n%swas\n%s", path, got, want)
-	}
-}
-
 // The bytes of every kind of record and certificate are pinned, and a record
 // embeds exactly the bytes that its certificate is sealed with.
 //
@@ -143,7 +122,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		golden(t, name, body)
+		recordtest.Golden(t, name, body)
 		back, err := Decode("k", r.Node, body)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -158,7 +137,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		golden(t, "certificate-"+name, cert)
+		recordtest.Golden(t, "certificate-"+name, cert)
 		if !bytes.Contains(body, append([]byte(`"certificate":`), cert...)) {
 			t.Errorf("%s embeds other bytes than those that are sealed", name)
 		}

@@ -4,18 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/record"
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew; commit only what you understand")
 
 const (
 	id1 = "11111111-1111-4111-8111-111111111111"
@@ -65,7 +61,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		golden(t, name, body)
+		recordtest.Golden(t, name, body)
 		back, err := Decode("k", r.Resource, body)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -80,33 +76,16 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "namespace", body)
+	recordtest.Golden(t, "namespace", body)
 	a := &Archive{V: 1, Resource: "reports/nightly", Attempt: id1, Tenures: full().Recent}
 	if body, err = record.Encode(a, MaxBody); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "archive", body)
+	recordtest.Golden(t, "archive", body)
 }
 
 // DefaultRetentionForTest is 30 days in milliseconds.
 const DefaultRetentionForTest = 30 * 24 * 3600 * 1000
-
-func golden(t *testing.T, name string, body []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, append(body, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(body) + "\n"; got != string(want) {
-		t.Errorf("%s is now\n%swas\n%s", path, got, want)
-	}
-}
 
 // Whatever is not the one encoding of a valid record is refused, and a newer
 // level is told from damage.

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,10 +12,9 @@ import (
 	"github.com/tenure-project/tenure/internal/core/authority"
 	"github.com/tenure-project/tenure/internal/core/identity"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew; commit only what you understand")
 
 func id(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
 
@@ -58,23 +54,6 @@ func proven(p Participant) Proven {
 	return must(g, err)
 }
 
-func golden(t *testing.T, name string, body []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, append(body, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(body) + "\n"; got != string(want) {
-		t.Errorf("%s is now\n%swas\n%s", path, got, want)
-	}
-}
-
 func drain(verdict string) *Decision {
 	return &Decision{V: 1, Kind: Drain, Verdict: verdict, Predecessor: plan(1, a1, b1).Fence(), Target: plan(2, b1, c1).Fence(), Begun: &leader}
 }
@@ -89,10 +68,10 @@ func replace() *Decision {
 // SPEC AS ST7 ST15
 func TestForms(t *testing.T) {
 	t.Parallel()
-	golden(t, "map", must(plan(7, b1, a1, b1).Encode()))
-	golden(t, "drain", must(drain(Commit).Encode()))
+	recordtest.Golden(t, "map", must(plan(7, b1, a1, b1).Encode()))
+	recordtest.Golden(t, "drain", must(drain(Commit).Encode()))
 	body := must(replace().Encode())
-	golden(t, "recovery", body)
+	recordtest.Golden(t, "recovery", body)
 	if back, err := Decode("k", body); err != nil || len(back.Removed) != 2 || !bytes.Equal(must(back.Encode()), body) {
 		t.Errorf("%+v, %v", back, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -19,7 +20,7 @@ func transition() *Transition {
 func TestTransition(t *testing.T) {
 	t.Parallel()
 	body := must(transition().Encode())
-	golden(t, "transition", body)
+	recordtest.Golden(t, "transition", body)
 	got, err := DecodeTransition("k", "jobs", 2, body)
 	if err != nil || got.Target.State() != transition().Target.State() || got.Begun != leader {
 		t.Fatalf("read back %+v, %v", got, err)

@@ -3,10 +3,7 @@ package checkpoint
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +11,9 @@ import (
 	"github.com/tenure-project/tenure/internal/core/authority"
 	"github.com/tenure-project/tenure/internal/core/authority/assignment"
 	"github.com/tenure-project/tenure/internal/record"
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew; commit only what you understand")
 
 const (
 	idA        = "aaaaaaaa-1111-4111-8111-111111111111"
@@ -97,23 +93,6 @@ func (w *world) accept(horizon uint64) Accepted {
 	return must(cut.Accept("k", w.objects[n.Element()], func(*Stands, *Capsule) error { return nil }))
 }
 
-func golden(t *testing.T, name string, body []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".json")
-	if *update {
-		if err := os.WriteFile(path, append(body, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := string(body) + "\n"; got != string(want) {
-		t.Errorf("%s is now\n%swas\n%s", path, got, want)
-	}
-}
-
 // The bytes of every form are pinned, and nothing else is read.
 //
 // SPEC CK ST7 ST15
@@ -122,10 +101,10 @@ func TestForms(t *testing.T) {
 	c := capsuleOf(3)
 	body := must(c.Encode())
 	commit := must(NewCommit(c, try(9), body).Encode())
-	golden(t, "capsule", body)
-	golden(t, "commit", commit)
-	golden(t, "abort", must(NewAbort(Attempt{4, 40}, deployment, fence()).Encode()))
-	golden(t, "cursor", must((&Cursor{V: 1, Authority: "jobs", Attempt: try(3), After: CapsuleName{3, 1, try(9)}.Element()}).Encode()))
+	recordtest.Golden(t, "capsule", body)
+	recordtest.Golden(t, "commit", commit)
+	recordtest.Golden(t, "abort", must(NewAbort(Attempt{4, 40}, deployment, fence()).Encode()))
+	recordtest.Golden(t, "cursor", must((&Cursor{V: 1, Authority: "jobs", Attempt: try(3), After: CapsuleName{3, 1, try(9)}.Element()}).Encode()))
 	edit := func(old, new string) []byte {
 		if !bytes.Contains(commit, []byte(old)) {
 			t.Fatalf("nothing to edit: %s", old)
