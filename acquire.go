@@ -180,12 +180,12 @@ func (a *acquirer) run(ctx context.Context) (*Lease, error) {
 			return nil, fmt.Errorf("lease %q: %w (%w)", a.name, context.Cause(ctx), err)
 		case !a.retryable(err):
 			return nil, err
-		case lostRace(err) && a.queueUp(ctx):
+		case settle.LostRace(err) && a.queueUp(ctx):
 			a.failures = 0 // the line orders what the race would leave to luck
 		default:
 			a.failures++
 			level, pause := slog.LevelWarn, a.req.timing.Renew*time.Duration(min(a.failures, 8))/4
-			if lostRace(err) {
+			if settle.LostRace(err) {
 				level, pause = slog.LevelDebug, a.req.timing.Attempt/16
 			}
 			a.c.log.Log(ctx, level, "lease: cannot acquire yet, trying again", "lease", a.name, "error", err)
@@ -194,12 +194,6 @@ func (a *acquirer) run(ctx context.Context) (*Lease, error) {
 			}
 		}
 	}
-}
-
-// lostRace reports whether err only says that somebody else was faster.
-func lostRace(err error) bool {
-	k := store.KindOf(err)
-	return k == store.ErrConflict || k == store.ErrExists || k == store.ErrNotFound // removed by a prune
 }
 
 // retryable errors are those that time may mend. Somebody who does not want to

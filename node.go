@@ -11,6 +11,7 @@ import (
 	"github.com/tenure-project/tenure/internal/core/identity"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/membership"
+	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -277,7 +278,7 @@ func (c *Client) tellSession(ctx context.Context, name string, r *lease.Record, 
 	}
 	o := identity.Owner{Incarnation: r.Owner.Incarnation, Term: r.Owner.Term}
 	err := c.ids.Revoke(ctx, r.Owner.Node, o, identity.Revocation{Resource: name, Token: by.Token})
-	if err == nil || !lostRace(err) {
+	if err == nil || !settle.LostRace(err) {
 		return err == nil, err
 	}
 	v, _, judgeErr := c.ids.Judge(ctx, r.Owner.Node, o)

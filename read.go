@@ -48,23 +48,7 @@ func (c *Client) read(ctx context.Context, name string, limit time.Duration) (fo
 // list yields the keys under prefix. It ends with an error if the store does not
 // come up with the next one within an attempt limit.
 func (c *Client) list(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		hung := func() { cancel(context.DeadlineExceeded) }
-		limit := c.timing.Defaults().Attempt
-		t := c.clk.AfterFunc(limit, hung)
-		defer func() { t.Stop() }()
-		for key, err := range c.st.List(ctx, prefix, "") {
-			if !t.Stop() && ctx.Err() != nil && err == nil {
-				err = store.CtxErr(ctx, c.st.Info().Identity, "list", prefix)
-			}
-			if !yield(key, err) || err != nil {
-				return
-			}
-			t = c.clk.AfterFunc(limit, hung)
-		}
-	}
+	return settle.Keys(ctx, c.st, c.clk, c.timing.Defaults().Attempt, prefix, "")
 }
 
 // checkAbsent tells a name that was never used, or removed by retention (the

@@ -11,6 +11,7 @@ import (
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/deadline"
 	"github.com/tenure-project/tenure/internal/membership"
+	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -350,7 +351,7 @@ func (s *Session) observe(e membership.RenewalEvent) {
 		s.mu.Lock()
 		first := s.trouble == nil
 		s.mu.Unlock()
-		if first && !lostRace(e.Err) { // another's write in between is read next
+		if first && !settle.LostRace(e.Err) { // another's write in between is read next
 			s.c.log.Warn("session: a renewal fails, trying again", "node", ev.Node, "left", e.Margin, "error", e.Err)
 		}
 	}

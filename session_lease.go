@@ -9,6 +9,7 @@ import (
 	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/core/identity"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -143,7 +144,7 @@ func (s *Session) settle(what string, f func(ctx context.Context) error) {
 		pause := max(s.timing.Attempt/8, time.Millisecond)
 		for s.ctx.Err() == nil {
 			err := f(s.ctx)
-			if err == nil || lostRace(err) || errors.Is(err, ErrLost) {
+			if err == nil || settle.LostRace(err) || errors.Is(err, ErrLost) {
 				return
 			}
 			s.c.log.Warn("session: a write is in doubt, trying on", "node", s.owner.Node, "of", what, "error", err)

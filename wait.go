@@ -138,15 +138,10 @@ func (a *acquirer) lineBroke(err error) {
 
 // bootLimit is a context that ends when the boot clock reaches until.
 func (c *Client) bootLimit(ctx context.Context, until time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
 	if until == never {
-		return ctx, func() { cancel(nil) }
+		return context.WithCancel(ctx)
 	}
-	t := c.clk.AfterBoot(until, func() { cancel(context.DeadlineExceeded) })
-	return ctx, func() {
-		t.Stop()
-		cancel(nil)
-	}
+	return settle.Until(ctx, c.clk, until)
 }
 
 // watch waits for the record to change, by the store's watch or by polling, or
@@ -178,16 +173,7 @@ func (a *acquirer) watch(ctx context.Context, f found, ripeAt time.Duration) err
 // awaitChange returns when key may be at another version than v, after a
 // jittered poll interval where the store cannot watch, or when ctx ends.
 func (c *Client) awaitChange(ctx context.Context, key string, v store.Version, poll time.Duration) {
-	if w, can := store.AsWatcher(c.st); can {
-		call, cancel := settle.Limit(ctx, c.clk, 2*c.timing.Defaults().TTL) // a watch can hang, too
-		defer cancel()
-		err := w.Watch(call, key, v)
-		if err == nil || call.Err() != nil {
-			return
-		}
-		c.log.Warn("store: the watch broke, polling instead", "key", key, "error", err)
-	}
-	clock.Sleep(c.clk, poll/2+time.Duration(c.rand()*float64(poll)), ctx.Done())
+	settle.Change(ctx, c.st, key, v, settle.Waiting{Clock: c.clk, Most: 2 * c.timing.Defaults().TTL, Poll: poll, Rand: c.rand, Log: c.log})
 }
 
 func (a *acquirer) pollEvery() time.Duration { return a.c.pollInterval(a.req.timing) }

@@ -267,7 +267,7 @@ func (d *decision) admit(ctx context.Context, l *Leader, plan core.Plan) (step, 
 	case res.Outcome == settle.Unknown:
 		d.doubt = true
 		return again, err
-	case lostRace(err):
+	case settle.LostRace(err):
 		return again, nil
 	}
 	return again, err

@@ -291,7 +291,7 @@ func (w *reporter) wait(ctx context.Context, s state) error {
 		return nil // look first: others may have written it
 	}
 	w.paused, w.window = false, min(2*w.window, a.cfg.timing.TTL)
-	if err := w.fold(ctx); err != nil && !retryable(err) && !lostRace(err) {
+	if err := w.fold(ctx); err != nil && !retryable(err) && !settle.LostRace(err) {
 		return err
 	}
 	return nil

@@ -97,7 +97,7 @@ func (l *Leader) failed(ctx context.Context, err error) time.Duration {
 	switch {
 	case ctx.Err() != nil || l.own.Cause() != nil:
 		return 0
-	case lostRace(err): // read what came first, at once
+	case settle.LostRace(err): // read what came first, at once
 		return 0
 	case retryable(err) || store.KindOf(err) == store.ErrDenied:
 		l.renewalFails(err)

@@ -155,7 +155,7 @@ func (a *Authority) changeOnce(ctx context.Context, p tenure.Proof, f func(h *co
 	case res.Outcome == settle.Unknown:
 		a.settleLater()
 		return Snapshot{}, err
-	case lostRace(err):
+	case settle.LostRace(err):
 		return Snapshot{}, errMoved
 	}
 	return Snapshot{}, err

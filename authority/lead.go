@@ -89,12 +89,12 @@ func (c *campaign) run(ctx context.Context) (*Leader, error) {
 			c.failures = 0
 		case ctx.Err() != nil:
 			return nil, c.a.campaignErr(ctx, err)
-		case !(retryable(err) || lostRace(err)) || !c.wait && c.failures >= 2:
+		case !(retryable(err) || settle.LostRace(err)) || !c.wait && c.failures >= 2:
 			return nil, err
 		default:
 			c.failures++
 			level, pause := slog.LevelWarn, c.a.cfg.timing.Renew*time.Duration(min(c.failures, 8))/4
-			if lostRace(err) {
+			if settle.LostRace(err) {
 				level, pause = slog.LevelDebug, c.a.cfg.timing.Attempt/16
 			}
 			c.a.c.Log.Log(ctx, level, "authority: cannot lead yet, trying again", "authority", c.a.name, "error", err)

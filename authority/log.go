@@ -157,22 +157,13 @@ func (f *files) remove(ctx context.Context, key string) error {
 // attempt limit.
 func (f *files) elements(ctx context.Context, prefix, after string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		hung := func() { cancel(context.DeadlineExceeded) }
-		t := f.c.Clock.AfterFunc(f.c.Timing.Attempt, hung)
-		defer func() { t.Stop() }()
 		if after != "" {
 			after = prefix + after
 		}
-		for key, err := range f.c.Store.List(ctx, prefix, after) {
-			if !t.Stop() && ctx.Err() != nil && err == nil {
-				err = store.CtxErr(ctx, f.identity(), "list", prefix)
-			}
-			if !yield(strings.TrimPrefix(key, prefix), err) || err != nil {
+		for key, err := range settle.Keys(ctx, f.c.Store, f.c.Clock, f.c.Timing.Attempt, prefix, after) {
+			if !yield(strings.TrimPrefix(key, prefix), err) {
 				return
 			}
-			t = f.c.Clock.AfterFunc(f.c.Timing.Attempt, hung)
 		}
 	}
 }
@@ -221,16 +212,7 @@ func many(n int, f func(i int)) {
 // awaitChange returns when key may be at another version than v, after a jittered
 // poll interval where the store cannot watch, or when ctx ends.
 func (f *files) awaitChange(ctx context.Context, v store.Version) {
-	if w, can := store.AsWatcher(f.c.Store); can {
-		call, cancel := settle.Limit(ctx, f.c.Clock, 2*f.c.Timing.TTL) // a watch can hang, too
-		defer cancel()
-		err := w.Watch(call, f.headKey, v)
-		if err == nil || call.Err() != nil {
-			return
-		}
-		f.c.Log.Warn("store: the watch broke, polling instead", "key", f.headKey, "error", err)
-	}
-	f.pause(ctx, f.c.Poll)
+	settle.Change(ctx, f.c.Store, f.headKey, v, settle.Waiting{Clock: f.c.Clock, Most: 2 * f.c.Timing.TTL, Poll: f.c.Poll, Rand: f.c.Rand, Log: f.c.Log})
 }
 
 // pause waits about d, jittered, and reports whether ctx still lives.
@@ -240,12 +222,7 @@ func (f *files) pause(ctx context.Context, d time.Duration) bool {
 
 // untilBoot is ctx, ended when the boot clock reaches at.
 func (f *files) untilBoot(ctx context.Context, at time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	t := f.c.Clock.AfterBoot(at, func() { cancel(context.DeadlineExceeded) })
-	return ctx, func() {
-		t.Stop()
-		cancel(context.Canceled)
-	}
+	return settle.Until(ctx, f.c.Clock, at)
 }
 
 // retryable reports whether time may mend err.
@@ -256,15 +233,6 @@ func retryable(err error) bool {
 	}
 	switch e.Kind {
 	case store.ErrUnavailable, store.ErrUnknown:
-		return true
-	}
-	return false
-}
-
-// lostRace reports whether err only says that somebody else was faster.
-func lostRace(err error) bool {
-	switch store.KindOf(err) {
-	case store.ErrConflict, store.ErrExists, store.ErrNotFound:
 		return true
 	}
 	return false

@@ -51,7 +51,7 @@ func (a *Authority) write(ctx context.Context, next *core.Head, tune func(w *set
 	a.doubt, a.ver = d, "" // what follows may panic: the doubt stays
 	res, err := settle.Do(ctx, a.c.Store, w, p)
 	a.settled(d, res)
-	if res.Outcome == settle.Rejected && !lostRace(err) { // nothing happened
+	if res.Outcome == settle.Rejected && !settle.LostRace(err) { // nothing happened
 		a.forget(nil)
 		a.head, a.ver = held, over
 	}
@@ -179,7 +179,7 @@ func (a *Authority) unwanted(h *core.Head) bool {
 func (a *Authority) settleLater() {
 	a.session.Settle(fmt.Sprintf("authority %q", a.name), func(ctx context.Context) error {
 		err := a.tidy(ctx)
-		if lostRace(err) { // it is not done: Settle takes such an error for the end
+		if settle.LostRace(err) { // it is not done: Settle takes such an error for the end
 			err = store.Wrap(store.ErrUnavailable, a.identity(), "settle", a.headKey, err)
 		}
 		return err
@@ -206,7 +206,7 @@ func (a *Authority) giveUp(ctx context.Context) error {
 			return err
 		}
 		_, err = a.write(ctx, next, nil)
-		if err == nil || !lostRace(err) {
+		if err == nil || !settle.LostRace(err) {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure/internal/core/identity"
+	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -97,11 +98,5 @@ func retryable(err error) bool {
 	case store.ErrUnavailable, store.ErrUnknown:
 		return true
 	}
-	return lostRace(err)
-}
-
-// lostRace reports whether err only says that somebody else was faster.
-func lostRace(err error) bool {
-	k := store.KindOf(err)
-	return k == store.ErrConflict || k == store.ErrExists || k == store.ErrNotFound
+	return settle.LostRace(err)
 }

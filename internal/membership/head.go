@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenure-project/tenure/internal/core/identity"
 	"github.com/tenure-project/tenure/internal/record"
+	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -78,22 +79,7 @@ func (i *Identities) Certificate(ctx context.Context, node, name string) (*ident
 // keys yields the keys under prefix after one. It ends with an error if the store
 // does not come up with the next one within an attempt limit.
 func (i *Identities) keys(ctx context.Context, prefix, after string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		hung := func() { cancel(context.DeadlineExceeded) }
-		t := i.cfg.Clock.AfterFunc(i.cfg.Timing.Attempt, hung)
-		defer func() { t.Stop() }()
-		for key, err := range i.cfg.Store.List(ctx, prefix, after) {
-			if !t.Stop() && ctx.Err() != nil && err == nil {
-				err = store.CtxErr(ctx, i.identityOfStore(), "list", prefix)
-			}
-			if !yield(key, err) || err != nil {
-				return
-			}
-			t = i.cfg.Clock.AfterFunc(i.cfg.Timing.Attempt, hung)
-		}
-	}
+	return settle.Keys(ctx, i.cfg.Store, i.cfg.Clock, i.cfg.Timing.Attempt, prefix, after)
 }
 
 // List yields the head of every node in the order of their keys. A record that

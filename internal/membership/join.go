@@ -78,7 +78,7 @@ func (i *Identities) Join(ctx context.Context, c Claim, wait bool) (*Member, err
 		default:
 			j.failures++
 			level := slog.LevelWarn
-			if lostRace(err) {
+			if settle.LostRace(err) {
 				level = slog.LevelDebug
 			}
 			i.cfg.Log.Log(ctx, level, "identity: cannot join yet, trying again", "node", c.Node, "error", err)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure/internal/bootid"
-	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/core/identity"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/internal/settle"
@@ -121,25 +120,11 @@ func (i *Identities) await(ctx context.Context, h Head, left time.Duration) {
 
 // untilBoot is ctx, ended when the boot clock reaches at.
 func (i *Identities) untilBoot(ctx context.Context, at time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	t := i.cfg.Clock.AfterBoot(at, func() { cancel(context.DeadlineExceeded) })
-	return ctx, func() {
-		t.Stop()
-		cancel(context.Canceled)
-	}
+	return settle.Until(ctx, i.cfg.Clock, at)
 }
 
 // awaitChange returns when key may be at another version than v, after a jittered
 // poll interval where the store cannot watch, or when ctx ends.
 func (i *Identities) awaitChange(ctx context.Context, key string, v store.Version) {
-	if w, can := store.AsWatcher(i.cfg.Store); can {
-		call, cancel := settle.Limit(ctx, i.cfg.Clock, 2*i.cfg.Timing.TTL) // a watch can hang, too
-		defer cancel()
-		err := w.Watch(call, key, v)
-		if err == nil || call.Err() != nil {
-			return
-		}
-		i.cfg.Log.Warn("store: the watch broke, polling instead", "key", key, "error", err)
-	}
-	clock.Sleep(i.cfg.Clock, i.cfg.Poll/2+time.Duration(i.cfg.Rand()*float64(i.cfg.Poll)), ctx.Done())
+	settle.Change(ctx, i.cfg.Store, key, v, settle.Waiting{Clock: i.cfg.Clock, Most: 2 * i.cfg.Timing.TTL, Poll: i.cfg.Poll, Rand: i.cfg.Rand, Log: i.cfg.Log})
 }

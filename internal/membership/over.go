@@ -7,6 +7,7 @@ import (
 
 	"github.com/tenure-project/tenure/internal/core/identity"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -45,7 +46,7 @@ func (i *Identities) Over(ctx context.Context, node string, o identity.Owner) (e
 		if err == nil {
 			return s.e, s.left, nil
 		}
-		if tries == 2 || !lostRace(err) {
+		if tries == 2 || !settle.LostRace(err) {
 			return nil, -1, err
 		}
 	}
@@ -250,7 +251,7 @@ func (i *Identities) watch(ctx context.Context, k start) (*Evidence, error) {
 // retryAfter is how long to wait after a failure; a race that was lost is no
 // trouble.
 func (i *Identities) retryAfter(err error, failures int, t lease.Timing) time.Duration {
-	if lostRace(err) {
+	if settle.LostRace(err) {
 		return t.Attempt / 16
 	}
 	return t.Renew * time.Duration(min(failures, 8)) / 4

@@ -115,7 +115,7 @@ func (m *Member) free(ctx context.Context) error {
 		if res.Outcome == settle.Unknown {
 			m.inDoubt()
 		}
-		if !lostRace(err) {
+		if !settle.LostRace(err) {
 			return err
 		}
 	}
