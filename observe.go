@@ -5,8 +5,8 @@ import "time"
 // EventKind is a kind of [Event].
 type EventKind string
 
-// What happens to a lease or a session that this process holds. A session's leases
-// have no renewals of their own.
+// What happens to a lease, a session or a leadership that this process holds. A
+// session's leases have no renewals of their own.
 const (
 	// EventAcquired: the lease was handed out.
 	EventAcquired EventKind = "acquired"
@@ -18,28 +18,38 @@ const (
 	EventLost EventKind = "lost"
 	// EventReleased: the store confirmed the release.
 	EventReleased EventKind = "released"
+	// EventDecided: a decision of an authority has its final answer, or failed; Chain
+	// and Took are set, and Answer or Err (package authority).
+	EventDecided EventKind = "decided"
 )
 
-// Event is one thing that happened to a lease or a session, for metrics.
+// Event is one thing that happened to a lease, a session or a leadership, for
+// metrics. Lease, Authority and Node are names that the program chose: label what
+// it has few of.
 type Event struct {
-	// Lease and Token name the tenure; empty for a session.
+	// Lease and Token name the tenure; empty for others.
 	Lease string
 	Token uint64
-	// Node and Term name the session; empty for a lease.
+	// Node and Term name the session; empty for others.
 	Node string
 	Term uint64
+	// Authority and Token name the leadership; empty for others.
+	Authority string
+	// Chain is the decision's, Answer what became of it, as its text.
+	Chain, Answer string
 	// Kind says what happened.
 	Kind EventKind
 	// Took is how long the store needed.
 	Took time.Duration
-	// Margin is how much time was left on the lease when a renewal came back.
+	// Margin is how much time was left when a renewal came back.
 	Margin time.Duration
 	// Err is why, where something failed.
 	Err error
 }
 
-// Observer receives events. Observe is called from the goroutine that renews: it
-// must not block.
+// Observer receives events. Observe is called from the goroutine that renews or
+// decides: it must not block. Whether something is held at an instant is not to be
+// counted from events: ask Live when the metrics are read.
 type Observer interface {
 	Observe(Event)
 }

@@ -8,6 +8,7 @@ import (
 	tenure "github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/internal/clock"
 	core "github.com/tenure-project/tenure/internal/core/authority"
+	"github.com/tenure-project/tenure/internal/kit"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
@@ -69,10 +70,19 @@ func (a *Authority) append(ctx context.Context, p tenure.Proof, r Rules, draft D
 	defer cancel(nil)
 	defer context.AfterFunc(a.over, func() { cancel(context.Cause(a.over)) })()
 	d := &decision{a: a, proof: p, rules: r, draft: draft, key: it.Key, blob: a.c.NewID(), attempts: map[string]bool{}, names: draft.Objects}
+	from := a.c.Clock.Boot()
 	err = d.run(ctx)
+	defer func() {
+		e := kit.Event{Chain: r.Chain(), Took: a.c.Clock.Boot() - from, Err: err}
+		if err == nil {
+			e.Answer = d.result.Answer.String()
+		}
+		a.tell(tenure.EventDecided, p.Token, e)
+	}()
 	if d.doubt {
 		a.session.Settle(fmt.Sprintf("a decision in chain %s of authority %q", r.Chain(), a.name), d.finish)
-		return Result{}, store.Wrap(store.ErrUnknown, a.identity(), "append", a.headKey, err)
+		err = store.Wrap(store.ErrUnknown, a.identity(), "append", a.headKey, err)
+		return Result{}, err
 	}
 	d.landed()
 	return d.result, err

@@ -9,6 +9,7 @@ import (
 
 	tenure "github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/internal/clock"
+	"github.com/tenure-project/tenure/internal/kit"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
@@ -82,13 +83,15 @@ func (l *Leader) hurry(w *settle.Write, p *settle.Pace) {
 // renewed publishes a write that renewed, and returns the pause before the next.
 func (l *Leader) renewed(res settle.Result) time.Duration {
 	l.a.reports.shown(l.a.head)
+	took, margin := l.a.c.Clock.Boot()-res.Sent.Boot(), l.own.Remaining()
 	if !l.extend(res.Sent) {
 		return 0 // it came after T: a loss, already ended by the deadline
 	}
 	l.mu.Lock()
 	l.trouble = nil
 	l.mu.Unlock()
-	l.a.note(func(h *Health) { h.RenewErr = nil })
+	l.a.note(func(h *Health) { h.RenewedAt, h.RenewErr = res.Sent.Boot(), nil })
+	l.a.tell(tenure.EventRenewed, l.proof.Token, kit.Event{Took: took, Margin: margin})
 	return l.untilRenewal()
 }
 
@@ -115,6 +118,7 @@ func (l *Leader) renewalFails(err error) {
 	l.trouble = err
 	l.mu.Unlock()
 	l.a.note(func(h *Health) { h.RenewErr = err })
+	l.a.tell(tenure.EventRenewFailed, l.proof.Token, kit.Event{Margin: l.own.Remaining(), Err: err})
 	level := slog.LevelDebug // an outage is told once
 	if first {
 		level = slog.LevelWarn

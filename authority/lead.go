@@ -308,6 +308,7 @@ func (c *campaign) win(ctx context.Context, next *core.Head) (*Leader, error) {
 	}
 	a.reports.reset()
 	a.leader.Store(l)
+	l.began(res)
 	l.start()
 	return l, nil
 }

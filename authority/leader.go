@@ -11,6 +11,7 @@ import (
 	tenure "github.com/tenure-project/tenure"
 	core "github.com/tenure-project/tenure/internal/core/authority"
 	"github.com/tenure-project/tenure/internal/deadline"
+	"github.com/tenure-project/tenure/internal/kit"
 	"github.com/tenure-project/tenure/internal/membership"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
@@ -237,6 +238,8 @@ func (l *Leader) StepDown(ctx context.Context) error {
 	l.done = true
 	if cause := l.own.Cause(); !errors.Is(cause, tenure.ErrReleased) {
 		l.err = l.inWords(cause)
+	} else {
+		l.a.tell(tenure.EventReleased, l.proof.Token, kit.Event{})
 	}
 	return l.err
 }

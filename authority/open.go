@@ -204,39 +204,3 @@ func (a *Authority) Leads(p tenure.Proof) bool {
 	l := a.leader.Load()
 	return l != nil && l.Leads(p)
 }
-
-// Health is how an Authority fares.
-type Health struct {
-	// Leading reports whether it leads now.
-	Leading bool
-	// Token is the last leadership's; 0 before the first.
-	Token uint64
-	// InDoubt counts writes of the head whose outcome is not known yet.
-	InDoubt int
-	// RenewErr is why renewing fails at present, nil if it does not.
-	RenewErr error
-	// FoldErr is why pending fault reports cannot be read, nil if they can.
-	FoldErr error
-	// PrunedAt is when the last removal run ended, by the boot clock; 0: never.
-	PrunedAt time.Duration
-	// PruneErr is how it failed, nil if it did not. Nothing depends on it (LA8).
-	PruneErr error
-}
-
-// Health reports how the authority fares.
-func (a *Authority) Health() Health {
-	a.mu.Lock()
-	h := a.health
-	h.InDoubt = len(a.cand.InDoubt())
-	a.mu.Unlock()
-	if l := a.leader.Load(); l != nil {
-		h.Leading, h.Token = l.Live(), l.proof.Token
-	}
-	return h
-}
-
-func (a *Authority) note(f func(h *Health)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	f(&a.health)
-}

@@ -41,9 +41,25 @@ type Client struct {
 	Seen func(kind, name string) func(counter uint64) error
 	// Identities are the process identities of the namespace.
 	Identities *membership.Identities
+	// Observe tells the client's observer of an event; it must not be held up.
+	Observe func(Event)
 	// Background runs f in a goroutine that the client's Close waits for; f's context
 	// ends then. Once the client is closed it does nothing.
 	Background func(f func(ctx context.Context))
+}
+
+// Event is what the root package's Event has for what lives by a session.
+type Event struct {
+	// Authority and Token name the leadership.
+	Authority string
+	Token     uint64
+	// Chain and Answer are a decision's.
+	Chain, Answer string
+	// Kind is one of the root package's.
+	Kind string
+	// Took, Margin and Err are as there.
+	Took, Margin time.Duration
+	Err          error
 }
 
 // NowMS is the wall clock in unix milliseconds, for people.

@@ -328,9 +328,17 @@ func TestRemovable(t *testing.T) {
 	if c.Writing(flying, "d") == nil {
 		t.Error("a settled name is written again")
 	}
-	c.Forget(3)
-	if len(c.names) != 0 || c.Writing(done, "d") == nil {
-		t.Error("a forgotten name is written again")
+	if err := c.Writing(Name{KindEntry, 2, try(74)}, "d"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(2 * maxDone) { // a leader of months
+		c.Deleting(Name{KindEntry, i, try(75)})
+	}
+	if len(c.names) != maxDone+1 || len(c.done) != maxDone {
+		t.Errorf("%d names are remembered", len(c.names))
+	}
+	if c.Flight().flying[Name{KindEntry, 2, try(74)}] != true {
+		t.Error("what is on its way is forgotten")
 	}
 	for what, ts := range map[string][]*Trail{"a chain is missing": trails[:3], "of another head": {must(s.walk(first(), Checkpoint)), trails[1], trails[2], trails[3]}} {
 		if _, err := Reached(h, ts...); err == nil {

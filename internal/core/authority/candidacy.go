@@ -20,8 +20,13 @@ type Candidacy struct {
 	doubt map[string]bool // attempts on the head that may land yet
 	last  map[string]bool // settled attempts that the head may still name
 	names map[Name]object
-	past  uint64 // names of lower tokens are forgotten, and never written
+	done  []Name // settled or dead ones, oldest first
 }
+
+// maxDone is how many names that are done a candidacy remembers: of a leader that
+// decides for months it must not grow. That no name is used twice rests on fresh
+// attempt ids; what is remembered catches a caller that takes an old one.
+const maxDone = 4096
 
 // phase is what became of an object of this process.
 type phase int
@@ -126,7 +131,7 @@ func (q Quiet) Ground(h *Head, v store.Version) (Ground, error) {
 // a delete was sent, is ErrInvalid: take a fresh attempt id (LA8).
 func (c *Candidacy) Writing(n Name, digest string) error {
 	had := c.names[n]
-	if had.phase == settled || had.phase == dead || had.phase == flying && had.digest != digest || n.Token < c.past {
+	if had.phase == settled || had.phase == dead || had.phase == flying && had.digest != digest {
 		return store.Errorf(store.ErrInvalid, "", "write", n.Element(), "the name was used before: take a fresh attempt id")
 	}
 	c.names[n] = object{phase: flying, digest: digest}
@@ -138,18 +143,23 @@ func (c *Candidacy) Writing(n Name, digest string) error {
 // like any other.
 func (c *Candidacy) Landed(n Name) {
 	if had := c.names[n]; had.phase == flying {
-		c.names[n] = object{phase: settled}
+		c.end(n, settled)
 	}
 }
 
 // Deleting notes that a delete of n is about to be sent (LA8).
-func (c *Candidacy) Deleting(n Name) { c.names[n] = object{phase: dead} }
+func (c *Candidacy) Deleting(n Name) { c.end(n, dead) }
 
-// Forget drops what is remembered of names of tokens below token: no head of
-// theirs is admitted any more, and their attempt ids are never used again.
-func (c *Candidacy) Forget(token uint64) {
-	c.past = max(c.past, token)
-	maps.DeleteFunc(c.names, func(n Name, o object) bool { return n.Token < token && o.phase != flying })
+func (c *Candidacy) end(n Name, p phase) {
+	had := c.names[n]
+	c.names[n] = object{phase: p}
+	if had.phase == settled || had.phase == dead {
+		return // noted
+	}
+	if c.done = append(c.done, n); len(c.done) > maxDone {
+		delete(c.names, c.done[0])
+		c.done = c.done[1:]
+	}
 }
 
 // Flight is a look at which of this process's objects are on their way.
