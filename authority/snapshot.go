@@ -68,6 +68,11 @@ func (s Snapshot) Leader() (tenure.Proof, bool) {
 // above p's token.
 func (s Snapshot) Leads(p tenure.Proof) bool { return s.head.Leads(core.Proof(p)) && !s.head.Raised() }
 
+// Over reports whether nothing that is on its way under p is ever admitted after
+// this state: it named another leadership, or none, at p's token or above it. A
+// leadership that is newer than the state is not over by it.
+func (s Snapshot) Over(p tenure.Proof) bool { return p.Token <= s.head.Token && !s.Leads(p) }
+
 // Since is when the present or last leadership began, by its leader's wall clock.
 func (s Snapshot) Since() time.Time { return time.UnixMilli(s.head.Since) }
 
@@ -134,32 +139,77 @@ func roundOf(r *core.Round) Round {
 // named. Renewals change no part. With PartLeader, a leadership whose counter was
 // raised is changed (RF, LA4).
 func (s Snapshot) Validate(ctx context.Context, of ...Part) error {
-	if len(of) == 0 {
-		of = parts()
+	of, err := s.named(of)
+	if err != nil {
+		return err
 	}
-	for _, p := range of { // before anything is read
-		if _, known := s.part(p); !known {
-			return store.Errorf(store.ErrInvalid, "", "validate", s.head.Authority, "no part of a snapshot is called %q", p)
+	now, p, err := s.compare(ctx, of)
+	if err == nil && p != "" {
+		err = fmt.Errorf("authority %q, sequence %d, now %d: %w: %s", s.head.Authority, s.head.Sequence, now.Sequence(), ErrChanged, p)
+	}
+	return err
+}
+
+// Next waits until the named parts are not as they were, any of them if none is
+// named, and returns the state in which that was seen. Renewals change no part, so
+// that nobody who waits for news is woken by signs of life; what came and went
+// between two looks is not seen. It rides out a store that is unavailable; it
+// returns ctx's cause when ctx ends, and other errors at once.
+func (s Snapshot) Next(ctx context.Context, of ...Part) (Snapshot, error) {
+	of, err := s.named(of)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	for {
+		now, p, err := s.compare(ctx, of)
+		switch {
+		case err == nil && p != "":
+			return now, nil
+		case ctx.Err() != nil:
+			return Snapshot{}, context.Cause(ctx)
+		case err == nil:
+			s.f.awaitChange(ctx, now.ver)
+		case retryable(err):
+			s.f.pause(ctx, s.f.c.Timing.Renew/2)
+		default:
+			return Snapshot{}, err
 		}
 	}
-	now, err := s.f.stands(ctx)
+}
+
+// named are the parts asked for, all if none is named.
+func (s Snapshot) named(of []Part) ([]Part, error) {
+	if len(of) == 0 {
+		return parts(), nil
+	}
+	for _, p := range of {
+		if _, known := s.part(p); !known {
+			return nil, store.Errorf(store.ErrInvalid, "", "compare", s.head.Authority, "no part of a snapshot is called %q", p)
+		}
+	}
+	return of, nil
+}
+
+// compare reads the head and names the first of the parts that is not as it was.
+func (s Snapshot) compare(ctx context.Context, of []Part) (now Snapshot, changed Part, err error) {
+	is, err := s.f.stands(ctx)
 	switch {
 	case err != nil:
-		return err
-	case now.ver == s.ver:
-		return nil
-	case now.head.Sequence < s.head.Sequence:
-		return store.Errorf(store.ErrCorrupt, s.f.identity(), "validate", s.f.headKey, "the head went back from sequence %d to %d", s.head.Sequence, now.head.Sequence)
+		return now, "", err
+	case is.ver == s.ver:
+		return s, "", nil
+	case is.head.Sequence < s.head.Sequence:
+		return now, "", store.Errorf(store.ErrCorrupt, s.f.identity(), "compare", s.f.headKey, "the head went back from sequence %d to %d", s.head.Sequence, is.head.Sequence)
 	}
-	then := Snapshot{head: now.head}
+	now = Snapshot{head: is.head, ver: is.ver, f: s.f}
 	for _, p := range of {
 		was, _ := s.part(p)
-		is, _ := then.part(p)
+		is, _ := now.part(p)
 		if !reflect.DeepEqual(was, is) {
-			return fmt.Errorf("authority %q, sequence %d, now %d: %w: %s", s.head.Authority, s.head.Sequence, now.head.Sequence, ErrChanged, p)
+			return now, p, nil
 		}
 	}
-	return nil
+	return now, "", nil
 }
 
 // part is what the head says of p.

@@ -456,3 +456,31 @@ func TestLargestFence(t *testing.T) {
 		w.Sound(a.A.Reader())
 	})
 }
+
+// Pending, fenced and settled are three things: an attempt of a superseded leader
+// that has no outcome never gets one from it, and is not waited for.
+//
+// SPEC CK LA4
+func TestFate(t *testing.T) {
+	chaintest.Run(t, func(w *chaintest.World) {
+		a := lead(w, "a", idA)
+		a.commit(1, authority.Created)
+		for epoch, want := range map[uint64]checkpoint.Fate{1: checkpoint.Settled, 2: checkpoint.Pending} {
+			if got := a.history().Fate(attempt(epoch), a.p); got != want {
+				w.Errorf("epoch %d: %v", epoch, got)
+			}
+		}
+		a.StepDown()
+		b := lead(w, "b", idA) // the same deployment
+		if got := b.history().Fate(attempt(2), a.p); got != checkpoint.Fenced {
+			w.Errorf("of a superseded leader: %v", got)
+		}
+		if got := b.history().Fate(attempt(2), b.p); got != checkpoint.Pending {
+			w.Errorf("of its successor: %v", got)
+		}
+		b.commit(2, authority.Created)
+		if got := b.history().Fate(attempt(2), a.p); got != checkpoint.Settled {
+			w.Errorf("once its successor settled it: %v", got)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 
+	tenure "github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/authority"
 	"github.com/tenure-project/tenure/authority/internal/chains"
 	core "github.com/tenure-project/tenure/internal/core/authority/checkpoint"
@@ -150,3 +151,29 @@ func (h *History) HighestTerminal() *Outcome { return newOutcome(h.h.HighestTerm
 // Settlement is what settled an attempt: the outcome of its epoch, or else the newest
 // one if its checkpoint id is higher; nil while the attempt is open (CK).
 func (h *History) Settlement(a Attempt) *Outcome { return newOutcome(h.h.Settlement(a)) }
+
+// Fate is what is known of an attempt that a leadership set out to commit.
+type Fate string
+
+// The fates of an attempt.
+const (
+	// Pending: its leader may settle it yet.
+	Pending Fate = "pending"
+	// Settled: it has an outcome, or a later attempt has one.
+	Settled Fate = "settled"
+	// Fenced: its leader settles it no more. Whatever works for it may stop at once; a
+	// later leader may settle its epoch.
+	Fenced Fate = "fenced"
+)
+
+// Fate tells what may become of attempt a under p: of what is not settled, that which
+// can still be is kept apart from that which never will (CK, LA4).
+func (h *History) Fate(a Attempt, p tenure.Proof) Fate {
+	switch {
+	case h.Settlement(a) != nil:
+		return Settled
+	case h.Snapshot.Over(p):
+		return Fenced
+	}
+	return Pending
+}
