@@ -21,7 +21,7 @@ only what the present leader decides (see "tenure authority").`,
 		Args: cobra.NoArgs,
 		RunE: showHelp,
 	}
-	cmd.AddCommand(newLeaderElectCmd(a), newLeaderStatusCmd(a), newLeaderStepDownCmd(a))
+	cmd.AddCommand(newLeaderElectCmd(a), newLeaderLsCmd(a), newLeaderStatusCmd(a), newLeaderStepDownCmd(a))
 	return cmd
 }
 
@@ -96,8 +96,7 @@ func (a *app) stepDown(ctx context.Context, c *tenure.Client, name string, o aut
 		return err
 	}
 	if asJSON {
-		j, err := newLeaderJSON(ctx, c, s)
-		return errors.Join(a.json(j), err)
+		return a.json(newLeaderJSON(c.Namespace(), s))
 	}
 	a.printf("ended the leadership of token %d of %s, for %s: a steal, its leader was not asked\n", o.Token, showName(name), showText(o.By))
 	if o.Vouch {

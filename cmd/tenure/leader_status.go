@@ -95,11 +95,7 @@ what the store knows of its process is shown beside it.`,
 }
 
 func (a *app) leaderStatus(ctx context.Context, c *tenure.Client, name string, asJSON bool) error {
-	r, err := authority.Read(ctx, c, name)
-	if err != nil {
-		return err
-	}
-	s, err := r.Snapshot(ctx)
+	s, err := snapshotOf(ctx, c, name)
 	if errors.Is(err, tenure.ErrNotFound) {
 		j := leaderJSON{Schema: schema, Namespace: c.Namespace(), Authority: name, State: stateAbsent, Chains: []chainJSON{}, Past: []pastJSON{}}
 		if asJSON {
@@ -111,7 +107,10 @@ func (a *app) leaderStatus(ctx context.Context, c *tenure.Client, name string, a
 	if err != nil {
 		return err
 	}
-	j, err := newLeaderJSON(ctx, c, s)
+	j := newLeaderJSON(c.Namespace(), s)
+	if p, led := s.Leader(); led {
+		j.Session, err = leaderSession(ctx, c, p)
+	}
 	if asJSON {
 		return errors.Join(a.json(j), err)
 	}
@@ -119,10 +118,10 @@ func (a *app) leaderStatus(ctx context.Context, c *tenure.Client, name string, a
 	return err
 }
 
-// newLeaderJSON also asks the store of the leader's process. An error is of that.
-func newLeaderJSON(ctx context.Context, c *tenure.Client, s authority.Snapshot) (leaderJSON, error) {
+// newLeaderJSON is what the head says; Session is not asked for.
+func newLeaderJSON(namespace string, s authority.Snapshot) leaderJSON {
 	j := leaderJSON{
-		Schema: schema, Namespace: c.Namespace(), Authority: s.Authority(), State: stateVacant, Token: s.Token(), Counter: s.Counter(),
+		Schema: schema, Namespace: namespace, Authority: s.Authority(), State: stateVacant, Token: s.Token(), Counter: s.Counter(),
 		Sequence: s.Sequence(), Renewal: s.Renewal(), Since: instant(s.Since()), TTLMS: s.TTL().Milliseconds(), Note: s.Note(),
 		Chains: []chainJSON{}, Past: []pastJSON{},
 	}
@@ -155,12 +154,10 @@ func newLeaderJSON(ctx context.Context, c *tenure.Client, s authority.Snapshot) 
 			j.Node, j.Incarnation, j.Term = last.Proof.Node, last.Proof.Incarnation, last.Proof.Term
 			j.Ended, j.Since = &endedJSON{How: last.How, Why: last.Why, By: last.By}, instant(last.Until)
 		}
-		return j, nil
+		return j
 	}
 	j.State, j.Node, j.Incarnation, j.Term = stateLed, p.Node, p.Incarnation, p.Term
-	var err error
-	j.Session, err = leaderSession(ctx, c, p)
-	return j, err
+	return j
 }
 
 // leaderSession is what the store knows of the leader's process: "current", how it
