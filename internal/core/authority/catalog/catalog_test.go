@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/tenure-project/tenure/internal/core/authority"
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -19,6 +20,7 @@ func TestManifest(t *testing.T) {
 	if err != nil || string(body) != `{"v":1,"definitions":[{"name":"orders","text":"create <table>"},{"name":"an order","text":"x"}]}` {
 		t.Fatalf("%s, %v", body, err)
 	}
+	recordtest.Golden(t, "manifest", body)
 	it, err := Rules{}.Item("k", authority.Proof{}, body)
 	if err != nil || it.Key != 1 || it.Value.(*Manifest).Definitions[1].Name != "an order" {
 		t.Errorf("%+v, %v", it, err)

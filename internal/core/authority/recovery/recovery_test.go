@@ -9,6 +9,7 @@ import (
 	"github.com/tenure-project/tenure/internal/core/authority"
 	"github.com/tenure-project/tenure/internal/core/authority/assignment"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/record/recordtest"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -48,6 +49,14 @@ func begin(h *authority.Head, attempt int) *authority.Head {
 
 func ask(h *authority.Head, p authority.Proof, r *Release, attempt int) (authority.Plan, error) {
 	return authority.Append(h, Rules{}, authority.Follow(h, authority.Recovery, nil), authority.Decision{Proof: p, Body: must(r.Encode()), Attempt: id(attempt)})
+}
+
+// SPEC ST15 ST7
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	recordtest.Golden(t, "release", must(NewRelease(begin(faulty(), 102).Round, []assignment.Participant{part("a", 1), part("b", 99)}).Encode()))
+	p := &Pending{V: 1, Authority: "x", Report: report("a", 1), Attempt: id(7), Why: "disk <full>", At: 1_700_000_000_000}
+	recordtest.Golden(t, "pending", must(p.Encode()))
 }
 
 // A release clears exactly the faults of those that stopped, ends the round, and
