@@ -175,12 +175,17 @@ func (f *files) walk(ctx context.Context, h *core.Head, chain string, before *co
 }
 
 func (f *files) walkOn(ctx context.Context, t *core.Trail, enough func(t *core.Trail) bool) (*core.Trail, error) {
+	src := newAhead(f)
+	defer src.stop()
+	if enough == nil {
+		src.start(ctx, t.Left())
+	}
 	for {
 		l, more := t.Next()
 		if !more || enough != nil && enough(t) {
 			break
 		}
-		body, err := f.fetch(ctx, l.Name(), core.MaxEntry)
+		body, err := src.fetch(ctx, l.Name(), core.MaxEntry)
 		if err != nil {
 			return nil, err
 		}

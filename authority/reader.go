@@ -69,7 +69,8 @@ func (r *Reader) Entries(ctx context.Context, chain string) iter.Seq2[Entry, err
 			yield(Entry{}, err)
 			return
 		}
-		w := entries{f: r.files, rules: rules, head: s.head, trail: core.Follow(s.head, chain, nil)}
+		w := entries{f: r.files, ahead: newAhead(r.files), rules: rules, head: s.head, trail: core.Follow(s.head, chain, nil)}
+		defer w.ahead.stop()
 		for {
 			e, more, err := w.next(ctx)
 			if !more && err == nil || !yield(e, err) || err != nil {
@@ -82,6 +83,8 @@ func (r *Reader) Entries(ctx context.Context, chain string) iter.Seq2[Entry, err
 // entries is one walk that yields what it passes.
 type entries struct {
 	f     *files
+	ahead *ahead
+	read  int // entries: whoever wants more than a few wants many
 	rules Rules
 	head  *core.Head
 	trail *core.Trail
@@ -113,7 +116,10 @@ func (w *entries) next(ctx context.Context) (Entry, bool, error) {
 			}
 			return Entry{}, false, nil
 		}
-		body, err := w.f.fetch(ctx, l.Name(), core.MaxEntry)
+		if w.read++; w.read > aheadFrom/4 {
+			w.ahead.start(ctx, w.trail.Left())
+		}
+		body, err := w.ahead.fetch(ctx, l.Name(), core.MaxEntry)
 		if err != nil {
 			return Entry{}, false, err
 		}
@@ -142,16 +148,13 @@ func (w *entries) moved(ctx context.Context) (bool, error) {
 
 // entry reads and verifies the decision of s.
 func (w *entries) entry(ctx context.Context, s core.Step) (Entry, error) {
-	return w.f.entry(ctx, w.rules, s)
-}
-
-func (f *files) entry(ctx context.Context, rules Rules, s core.Step) (Entry, error) {
+	f, rules := w.f, w.rules
 	e := Entry{Chain: rules.Chain(), Link: s.Link, Proof: tenure.Proof(s.Entry.Proof), Marked: s.Entry.Marked, At: time.UnixMilli(s.Entry.At), Body: s.Entry.Body}
 	broken := func(flaw Flaw, detail string) error {
 		return &BrokenError{Chain: e.Chain, Link: s.Link, Flaw: flaw, Detail: detail}
 	}
 	if n, ok := s.Entry.BlobName(); ok {
-		blob, err := f.fetch(ctx, n, core.MaxBlob)
+		blob, err := w.ahead.fetch(ctx, n, core.MaxBlob)
 		if err != nil {
 			return e, err
 		}
@@ -221,12 +224,15 @@ func (r *Reader) audit(ctx context.Context, s state) (AuditReport, error) {
 	if err != nil {
 		return AuditReport{}, err
 	}
+	src := newAhead(r.files)
+	defer src.stop()
+	src.start(ctx, a.Left())
 	for {
 		w, more := a.Next()
 		if !more {
 			break
 		}
-		body, err := r.fetch(ctx, w.Name, w.Limit)
+		body, err := src.fetch(ctx, w.Name, w.Limit)
 		if err != nil {
 			return AuditReport{}, err
 		}

@@ -68,6 +68,14 @@ func (a *Audit) Next() (Want, bool) {
 	return Want{}, false
 }
 
+// Left is about how many entries are to be read yet: see Trail.Left.
+func (a *Audit) Left() (n uint64) {
+	for _, t := range a.left {
+		n += t.Left()
+	}
+	return n
+}
+
 // Take gives the audit the object that Next named; nil if there is none.
 func (a *Audit) Take(body []byte) {
 	if _, ok := a.Next(); !ok {

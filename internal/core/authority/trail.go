@@ -76,6 +76,16 @@ func (t *Trail) Next() (Link, bool) {
 	return *t.want, true
 }
 
+// Left is about how many entries are to be read yet, and not more than that: those
+// that are marked and stay below the floor may be missing.
+func (t *Trail) Left() uint64 {
+	if t.want == nil || t.broken != nil {
+		return 0
+	}
+	all, known := max(t.chain.Live, t.chain.Marks), uint64(len(t.known))
+	return all - min(known, all)
+}
+
 // Done reports whether the whole chain was walked and found sound.
 func (t *Trail) Done() bool { return t.stage == atEnd && t.broken == nil }
 
