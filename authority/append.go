@@ -43,9 +43,10 @@ type decision struct {
 	head     *core.Head  // of the last round
 	leader   *Leader     // under which the blob is written
 	trail    *core.Trail
-	due      bool // the walk that a compaction needs was tried
+	due      bool // the compaction that is due was seen to
+	whole    bool // the chain must be walked to its end: it may be full for want of a compaction
 	fresh    bool // the head must be read before the next plan
-	doubt    bool // an attempt may land yet
+	doubt    bool // a head was sent, and nothing final is known of it
 	settling bool // only what was sent is brought to its end
 	result   Result
 }
@@ -133,6 +134,9 @@ func (d *decision) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return store.Wrap(store.ErrUnavailable, d.a.identity(), "append", d.a.headKey, fmt.Errorf("%w: %w", context.Cause(ctx), err))
 		case errors.As(err, &refused):
+			if !errors.Is(refused.err, store.ErrCorrupt) { // it was judged at a head that was read since
+				d.doubt = false
+			}
 			return refused.err
 		case !d.doubt && !retryable(err):
 			return err
@@ -162,6 +166,9 @@ func (d *decision) round(ctx context.Context) (step, error) {
 		return again, err
 	}
 	plan, err := d.plan()
+	if l != nil && !d.due && !plan.Compacted && plan.Answer != core.Look && core.Due(d.head, d.rules) {
+		return d.compact(l, err != nil), nil
+	}
 	switch {
 	case err != nil && d.fresh:
 		return again, &refusal{err}
@@ -171,7 +178,7 @@ func (d *decision) round(ctx context.Context) (step, error) {
 	case plan.Answer != core.Admit && plan.Answer != core.Look && !d.fresh:
 		d.fresh = true // an answer that is final needs a head that was read
 		return again, nil
-	case plan.Answer == core.Look || !d.due && l != nil && core.Due(d.head, d.rules) && !plan.Compacted:
+	case plan.Answer == core.Look:
 		return walkFirst, nil
 	case plan.Answer != core.Admit:
 		return d.answer(plan.Answer, plan.Winner), nil
@@ -188,17 +195,38 @@ func (d *decision) round(ctx context.Context) (step, error) {
 	return d.admit(ctx, l, plan)
 }
 
+// compact sees to it, once, that the chain is walked, which its compaction needs (CK).
+// What is known without reading is enough for a leader that appended all of it;
+// otherwise the decision goes on, and a later one compacts. Only one that was refused
+// waits for the walk: the chain may be full.
+func (d *decision) compact(l *Leader, refused bool) step {
+	d.due = true
+	chain := d.rules.Chain()
+	if t := d.a.walked.trail(d.head, chain); t.Done() {
+		d.a.walked.keep(chain, t)
+		d.trail = t
+		return again
+	}
+	if refused {
+		d.whole = true
+		return walkFirst
+	}
+	l.walkLater(d.head, chain)
+	return again
+}
+
 // look finds the head to plan over, and the leadership of the proof if it is live
 // here. A leader knows its head; everybody else reads it.
 func (d *decision) look(ctx context.Context) (*Leader, error) {
 	a := d.a
 	if l := a.leader.Load(); l != nil && l.Leads(d.proof) {
+		look := l.current
 		if d.fresh {
-			a.ver = ""
+			look = l.reread
 		}
-		h, err := l.current(ctx)
+		h, err := look(ctx)
 		if err == nil {
-			d.head, d.doubt = h, false
+			d.head = h
 			return l, nil
 		}
 		if l.Live() {
@@ -209,7 +237,7 @@ func (d *decision) look(ctx context.Context) (*Leader, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.head, d.fresh, d.doubt = s.head, true, false
+	d.head, d.fresh = s.head, true
 	return nil, nil
 }
 
@@ -226,6 +254,7 @@ func (d *decision) plan() (core.Plan, error) {
 }
 
 func (d *decision) answer(a Answer, winner Link) step {
+	d.doubt = false // it is final, also for what was sent
 	d.result = Result{Answer: a, Winner: winner, Sequence: d.head.Sequence, Token: d.head.Token}
 	return answered
 }
@@ -264,7 +293,7 @@ func (d *decision) admit(ctx context.Context, l *Leader, plan core.Plan) (step, 
 		return again, unsent(a, err)
 	}
 	d.attempts[plan.Entry.Attempt] = true
-	d.fresh = true // whatever comes next was read after this attempt
+	d.fresh, d.doubt = true, true // whatever comes next was read after this attempt
 	res, err := a.write(ctx, plan.Head, l.hurry)
 	switch {
 	case err == nil:
@@ -274,11 +303,10 @@ func (d *decision) admit(ctx context.Context, l *Leader, plan core.Plan) (step, 
 		}
 		d.head = plan.Head
 		return d.answer(core.Created, plan.Link), nil
-	case res.Outcome == settle.Unknown:
-		d.doubt = true
-		return again, err
-	case settle.LostRace(err):
+	case settle.LostRace(err): // a driver may have repeated it
 		return again, nil
+	case res.Outcome == settle.Rejected:
+		d.doubt = false
 	}
 	return again, err
 }
@@ -295,16 +323,18 @@ func unsent(a *Authority, err error) error {
 // walk reads the chain as far as the answer needs it, beside the keeper. What this
 // process appended itself is not read.
 func (d *decision) walk(ctx context.Context) error {
-	a, chain, h := d.a, d.rules.Chain(), d.head
-	d.due = true
+	a, chain := d.a, d.rules.Chain()
 	var enough func(t *core.Trail) bool
-	if !core.Due(h, d.rules) {
+	if !d.whole {
 		enough = func(t *core.Trail) bool { _, p := t.Find(d.key); return p != core.Further }
 	}
-	t, err := a.walkOn(ctx, a.walked.trail(h, chain), enough)
+	from := a.walked.trail(d.head, chain)
+	t, err := a.walkOn(ctx, from, enough)
+	if from.Broken() == nil {
+		a.walked.keep(chain, from) // also what came of a walk that the store or the caller ended
+	}
 	if err == nil {
 		d.trail = t
-		a.walked.keep(chain, t)
 		return nil
 	}
 	if t == nil {

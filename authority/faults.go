@@ -73,10 +73,13 @@ type reports struct {
 	mu      *sync.Mutex
 	pending map[string]core.Report // read, and not shown by the head yet
 	done    map[string]bool        // shown by the head; to be removed
+	clash   map[string]core.Report // of a start whose term another one claims; kept for people
+	looks   uint64                 // listings that began
+	since   map[string]uint64      // of pending: how many had begun when it was noted
 }
 
 func newReports() reports {
-	return reports{mu: &sync.Mutex{}, pending: map[string]core.Report{}, done: map[string]bool{}}
+	return reports{mu: &sync.Mutex{}, pending: map[string]core.Report{}, done: map[string]bool{}, clash: map[string]core.Report{}, since: map[string]uint64{}}
 }
 
 // reset forgets everything: another leadership begins.
@@ -85,6 +88,16 @@ func (r *reports) reset() {
 	defer r.mu.Unlock()
 	clear(r.pending)
 	clear(r.done)
+	clear(r.clash)
+	clear(r.since)
+}
+
+// look begins a listing, and numbers it.
+func (r *reports) look() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looks++
+	return r.looks
 }
 
 // waiting reports whether any report is to be folded.
@@ -110,40 +123,59 @@ func (r *reports) shown(h *core.Head) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for element, report := range r.pending {
-		if _, known := h.FateOf(report); known {
+		switch fate, known := h.FateOf(report); {
+		case fate == core.Clash:
+			delete(r.pending, element)
+			r.clash[element] = report
+		case known:
 			delete(r.pending, element)
 			r.done[element] = true
 		}
 	}
 }
 
+// trouble says whose reports contradict each other.
+func (r *reports) trouble(identity string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := slices.Sorted(maps.Keys(r.clash))
+	if len(all) == 0 {
+		return nil
+	}
+	report := r.clash[all[0]]
+	return store.Errorf(store.ErrCorrupt, identity, "fold", all[0], "two process starts of node %q claim term %d: stop and look", report.Node, report.Term)
+}
+
 // push adds one report that is known to be pending.
 func (r *reports) push(element string, report core.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pending[element] = report
+	r.pending[element], r.since[element] = report, r.looks
 }
 
 func (r *reports) known(element string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, pending := r.pending[element]
-	return pending || r.done[element]
+	_, clash := r.clash[element]
+	return pending || clash || r.done[element]
 }
 
-// add takes over what was found, and returns what is to be removed: reports that the
-// head shows and that are listed yet.
-func (r *reports) add(found map[string]core.Report, listed map[string]bool, h *core.Head) []string {
-	r.mu.Lock()
-	maps.Copy(r.pending, found)
-	maps.DeleteFunc(r.pending, func(element string, _ core.Report) bool { return !listed[element] })
-	maps.DeleteFunc(r.done, func(element string, _ bool) bool { return !listed[element] })
-	r.mu.Unlock()
-	if h != nil {
-		r.shown(h)
-	}
+// add takes over what a listing found, and returns what is to be removed: reports
+// that the head shows and that are listed yet. A report that came to be known after
+// the listing began may be younger than it, and stays though it is not listed.
+func (r *reports) add(look uint64, found map[string]core.Report, listed map[string]bool) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for element, report := range found {
+		if _, known := r.pending[element]; !known && !r.done[element] {
+			r.pending[element], r.since[element] = report, r.looks
+		}
+	}
+	maps.DeleteFunc(r.pending, func(element string, _ core.Report) bool { return !listed[element] && r.since[element] < look })
+	maps.DeleteFunc(r.clash, func(element string, _ core.Report) bool { return !listed[element] })
+	maps.DeleteFunc(r.done, func(element string, _ bool) bool { return !listed[element] })
+	maps.DeleteFunc(r.since, func(element string, _ uint64) bool { _, pending := r.pending[element]; return !pending })
 	return slices.Sorted(maps.Keys(r.done))
 }
 
@@ -157,7 +189,7 @@ func (l *Leader) collect() {
 		if l.keeping.Err() != nil {
 			return
 		}
-		if err != nil {
+		if err != nil && l.a.Health().FoldErr == nil { // told once
 			l.a.c.Log.Warn("authority: pending fault reports cannot be read", "authority", l.a.name, "error", err)
 		}
 		l.a.note(func(h *Health) { h.FoldErr = err })
@@ -166,11 +198,13 @@ func (l *Leader) collect() {
 
 // gather finds what is pending, and removes what the head shows if clean is set.
 func (a *Authority) gather(ctx context.Context, clean bool) error {
+	look := a.reports.look()
 	found, listed, err := a.found(ctx, a.reports.known)
 	if listed == nil {
 		return err
 	}
-	done := a.reports.add(found, listed, nil)
+	done := a.reports.add(look, found, listed)
+	err = errors.Join(err, a.reports.trouble(a.identity()))
 	if !clean {
 		return err
 	}
@@ -188,7 +222,8 @@ func (a *Authority) gather(ctx context.Context, clean bool) error {
 // head; only after one TTL without that does this process write the head itself.
 // If ctx ends first the report stands pending, and is folded by whoever comes
 // next. why is for people, at most 256 bytes. A head whose slots are full of active
-// faults has no room for another: that is a store.ErrUnavailable.
+// faults has no room for another: that is a store.ErrUnavailable after one TTL, and
+// the report stands pending.
 func (a *Authority) Report(ctx context.Context, why string) (Fault, error) {
 	a.mu.Lock()
 	a.requests++
@@ -291,28 +326,26 @@ func (w *reporter) wait(ctx context.Context, s state) error {
 		return nil // look first: others may have written it
 	}
 	w.paused, w.window = false, min(2*w.window, a.cfg.timing.TTL)
-	if err := w.fold(ctx); err != nil && !retryable(err) && !settle.LostRace(err) {
-		return err
+	err := w.fold(ctx)
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		return refused.err
+	case err == nil || retryable(err) || settle.LostRace(err):
+		return nil
 	}
-	return nil
+	return err
 }
 
 // fold writes the head with everything that is pending.
 func (w *reporter) fold(ctx context.Context) error {
 	a := w.a
-	found, _, err := a.found(ctx, func(string) bool { return false })
-	if err != nil && found == nil {
-		return err
-	}
+	found, _, _ := a.found(ctx, func(string) bool { return false }) // a list that fails hides others' reports only
 	all := []core.Report{w.report}
 	for _, element := range slices.Sorted(maps.Keys(found)) {
 		if r := found[element]; r != w.report {
 			all = append(all, r)
 		}
-	}
-	if a.Leader() != nil { // the keeper's next write is as good
-		a.reports.push(reportElement(w.report), w.report)
-		return nil
 	}
 	ctx, cancel := settle.Limit(ctx, a.c.Clock, 2*a.cfg.timing.Attempt)
 	defer cancel()
@@ -321,6 +354,13 @@ func (w *reporter) fold(ctx context.Context) error {
 		return err
 	}
 	defer free()
+	if a.Leader() != nil { // looked at under the lock: no leadership begins now
+		if _, fates, err := a.head.Fold(a.c.NewID(), w.report); err == nil && fates[0] == core.Full { // it leads: there is a head
+			return a.noRoom()
+		}
+		a.reports.push(reportElement(w.report), w.report)
+		return nil // the keeper's next write is as good, and no other goes on from a foreign one
+	}
 	if _, err = a.refresh(ctx); err != nil || a.head == nil {
 		return err
 	}
@@ -332,7 +372,7 @@ func (w *reporter) fold(ctx context.Context) error {
 	case err != nil:
 		return err
 	case fates[0] == core.Full:
-		return store.Errorf(store.ErrUnavailable, a.identity(), "report a fault", a.headKey, "the head has no room for another active fault")
+		return a.noRoom()
 	case next == nil:
 		return nil
 	}
@@ -341,6 +381,12 @@ func (w *reporter) fold(ctx context.Context) error {
 		a.settleLater()
 	}
 	return err
+}
+
+// noRoom refuses a report for which the head has no slot.
+func (a *Authority) noRoom() error {
+	return &refusal{store.Errorf(store.ErrUnavailable, a.identity(), "report a fault", a.headKey,
+		"the head has no room for another active fault; the report stands pending: end a recovery round first")}
 }
 
 func faultOf(s core.Slot) Fault {

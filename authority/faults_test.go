@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	core "github.com/tenure-project/tenure/internal/core/authority"
@@ -363,4 +364,65 @@ func TestReportsWhileDecisionsRenew(t *testing.T) {
 			t.Errorf("a reporter wrote the head: %d, %d", h.Renewal, h.Sequence)
 		}
 	})
+}
+
+// A process whose reporter is about to write the head wins it first. Then its keeper
+// folds the report: the reporter's own write would hide the attempt by which the
+// leader knows the head for its own.
+//
+// SPEC RF LA6 ST9
+func TestAReporterThatWinsMeanwhile(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.proc()
+		w.stepDown(p.lead())
+		free := must(p.take(t.Context(), p.lock))
+		var wg sync.WaitGroup
+		var l *Leader
+		wg.Go(func() { l = p.lead() })
+		synctest.Wait() // it waits for the lock, and is the first
+		me := p.me
+		r := reporter{a: p.Authority, report: core.Report{Node: me.Node, Incarnation: me.Incarnation, Term: me.Term, Request: 1}}
+		pending := recovery.Pending{V: record.Level, Authority: theOne, Report: r.report, Attempt: deployment}
+		if err := p.put(t.Context(), p.key(kindReport, reportElement(r.report)), must(pending.Encode()), recovery.MaxPending); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if err := r.fold(t.Context()); err != nil {
+				t.Errorf("fold: %v", err)
+			}
+		})
+		synctest.Wait()
+		free()
+		wg.Wait()
+		free = must(p.take(t.Context(), p.lock))
+		p.ver = "" // as after any write that lost a race: the head is read again
+		free()
+		p.append(l, abort(1), Created)
+		rested(t, ttl/4) // the next renewal
+		if !l.Live() || len(w.head().Faults()) != 1 {
+			t.Errorf("the leader deposed itself (%v), or the fault was not made", l.Err())
+		}
+	})
+}
+
+// Where listings fail, a report is still made, by its reporter after a TTL.
+//
+// SPEC RF
+func TestReportWithoutLists(t *testing.T) {
+	for _, fault := range []faultstore.Fault{faultstore.Hang(), faultstore.Fail(store.ErrDenied)} {
+		t.Run(fault.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				p, q := w.proc(), w.proc()
+				p.lead()
+				for _, x := range []*proc{p, q} {
+					x.link.Add(faultstore.Rule{Ops: []faultstore.Op{faultstore.OpList}, Fault: fault})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 4*ttl)
+				defer cancel()
+				if f, err := q.Report(ctx, "disk"); err != nil || !f.Active {
+					t.Errorf("%+v, %v", f, err)
+				}
+			})
+		})
+	}
 }

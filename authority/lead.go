@@ -164,11 +164,15 @@ func (c *campaign) attempt(ctx context.Context) (l *Leader, s state, left time.D
 	if err != nil || left > 0 {
 		return nil, s, left, err
 	}
-	next, err := core.Takeover(s.head, a.claim(), g)
+	claim, err := a.claim(ctx)
 	if err != nil {
 		return nil, s, 0, err
 	}
-	if l, err = c.win(ctx, next); err == nil && s.head.Led() {
+	next, err := core.Takeover(s.head, claim, g)
+	if err != nil {
+		return nil, s, 0, err
+	}
+	if l, err = c.win(ctx, next, nil); err == nil && s.head.Led() {
 		a.c.Log.Info("authority: took over", "authority", a.name, "token", next.Token, "from", s.head.Leader.Node, "how", g.How())
 	}
 	return l, s, 0, err
@@ -243,44 +247,42 @@ func (a *Authority) proven(o core.Owner, found *membership.Evidence) core.Eviden
 	return e
 }
 
-func (a *Authority) claim() core.Claim {
-	return core.Claim{Authority: a.name, Owner: a.me, TTL: a.cfg.timing.TTL, Note: a.cfg.note, Attempt: a.c.NewID(), NowMS: a.c.NowMS()}
+// claim is what this process asks for. The floor is read now: after the head that is
+// to be replaced, or after its absence.
+func (a *Authority) claim(ctx context.Context) (core.Claim, error) {
+	floor, err := a.c.Floor(ctx)
+	return core.Claim{
+		Authority: a.name, Owner: a.me, TTL: a.cfg.timing.TTL, Note: a.cfg.note, Floor: floor, Attempt: a.c.NewID(), NowMS: a.c.NowMS(),
+	}, err
 }
 
-// first begins an authority that never was. The floor is read after the absence,
-// and again after the create: a jump may have raised it, and listed what it raises,
-// before this head was there (LS12).
+// first begins an authority that never was. The floor is read again after the
+// create: a jump may have raised it, and listed what it raises, before this head was
+// there (LS12). Until it was read the leadership is nobody's; the next round then
+// takes it over above the floor, whoever's round that is.
 func (c *campaign) first(ctx context.Context) (*Leader, error) {
 	a := c.a
-	floor, err := a.c.Floor(ctx)
+	claim, err := a.claim(ctx)
 	if err != nil {
 		return nil, err
 	}
-	next, err := core.First(a.claim(), floor)
+	next, err := core.First(claim)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.win(ctx, next)
-	if err != nil {
-		return nil, err
-	}
-	if floor, err = a.c.Floor(ctx); err == nil && floor < next.Token {
-		return l, nil
-	}
-	if err == nil {
-		err = store.Errorf(store.ErrConflict, a.identity(), "lead", a.name, "the floor rose to %d meanwhile", floor)
-	}
-	_ = l.lose(fmt.Errorf("%w: %w", tenure.ErrLost, err))
-	if raised, bad := a.head.Jump(a.c.NewID(), core.Above{Token: floor}); bad == nil && raised != nil {
-		_, _ = a.write(ctx, raised, nil) // the next round reads what became of it
-	}
-	return nil, err
+	return c.win(ctx, next, func(ctx context.Context) error {
+		floor, err := a.c.Floor(ctx)
+		if err == nil && floor >= next.Token {
+			err = store.Errorf(store.ErrConflict, a.identity(), "lead", a.name, "the floor rose to %d meanwhile", floor)
+		}
+		return err
+	})
 }
 
-// win writes next and publishes the leadership that it gives, before the deadline
-// that counts from the first send (DL4). One that comes too late is none: the next
-// round begins again, with the next token (LA6).
-func (c *campaign) win(ctx context.Context, next *core.Head) (*Leader, error) {
+// win writes next and publishes the leadership that it gives, if check agrees,
+// before the deadline that counts from the first send (DL4). One that comes too late
+// is none: the next round begins again, with the next token (LA6).
+func (c *campaign) win(ctx context.Context, next *core.Head, check func(ctx context.Context) error) (*Leader, error) {
 	a := c.a
 	wctx, cancel := settle.Limit(ctx, a.c.Clock, a.cfg.timing.Life())
 	defer cancel()
@@ -290,6 +292,11 @@ func (c *campaign) win(ctx context.Context, next *core.Head) (*Leader, error) {
 	}
 	if !a.head.Leads(next.Last()) || a.head.Raised() {
 		return nil, store.Errorf(store.ErrConflict, a.identity(), "lead", a.name, "the leadership of token %d ended before it was known", next.Token)
+	}
+	if check != nil {
+		if err := check(wctx); err != nil {
+			return nil, err
+		}
 	}
 	a.mu.Lock()
 	err = a.cand.Granted(a.head)

@@ -40,9 +40,10 @@ type Leader struct {
 	left atomic.Bool // given up: nothing acts under it any more
 
 	mu      sync.Mutex
-	running chan struct{} // closed when the function of Run returned; nil without one
-	trouble error         // of the last renewal
-	until   time.Duration // boot clock until which the last grant lasts
+	walking map[string]bool // chains that are walked beside the keeper, or failed to be lately
+	running chan struct{}   // closed when the function of Run returned; nil without one
+	trouble error           // of the last renewal
+	until   time.Duration   // boot clock until which the last grant lasts
 
 	ending chan struct{} // held (capacity 1) by whoever gives it up
 	done   bool          // guarded by ending: the store confirmed
@@ -52,7 +53,7 @@ type Leader struct {
 func newLeader(a *Authority, h *core.Head) *Leader {
 	l := &Leader{
 		a: a, proof: tenure.Proof(h.Last()), since: time.UnixMilli(h.Since), own: deadline.New(a.c.Clock, a.cfg.timing.Margin), work: deadline.New(a.c.Clock, a.cfg.timing.Margin),
-		under: deadline.NewUnder(a.session.Deadline), kept: make(chan struct{}), ending: make(chan struct{}, 1),
+		under: deadline.NewUnder(a.session.Deadline), kept: make(chan struct{}), ending: make(chan struct{}, 1), walking: map[string]bool{},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.keeping, l.quit = context.WithCancel(context.Background())
@@ -336,7 +337,13 @@ func (l *Leader) current(ctx context.Context) (*core.Head, error) {
 	if a.doubt == nil && a.ver != "" {
 		return a.head, nil
 	}
-	s, err := a.refresh(ctx) // which ends the leadership if it is not found there
+	return l.reread(ctx)
+}
+
+// reread is current, but for that it reads in any case. Where that fails, what is known
+// of the head stays known: a leadership can live by writes alone.
+func (l *Leader) reread(ctx context.Context) (*core.Head, error) {
+	s, err := l.a.refresh(ctx) // which ends the leadership if it is not found there
 	if err != nil {
 		if !retryable(err) && !errors.Is(err, store.ErrDenied) {
 			return nil, l.lose(fmt.Errorf("%w: %w", tenure.ErrLost, err))

@@ -28,6 +28,9 @@ type Health struct {
 	RenewErr error
 	// FoldErr is why pending fault reports cannot be read, nil if they can.
 	FoldErr error
+	// CompactErr is why a chain that is to be compacted cannot be walked, nil if it can.
+	// It is corrupt, if the error is a *BrokenError.
+	CompactErr error
 	// PrunedAt is when the last removal run ended, by the boot clock; 0: never.
 	PrunedAt time.Duration
 	// PruneErr is how it failed, nil if it did not. Nothing depends on it (LA8).

@@ -46,6 +46,7 @@ type Authority struct {
 	cand     *core.Candidacy
 	evidence map[core.Owner]core.Evidence
 	wanted   int    // campaigns under way
+	untidy   int    // who asked for what is settled in the background; 0: nothing is
 	requests uint64 // fault reports of this process start
 	reports  reports
 	health   Health

@@ -163,8 +163,11 @@ func (b *batch) linked(ctx context.Context) (core.Linked, error) {
 			t, err := b.f.walk(ctx, s.head, chain, b.trails[chain], nil)
 			if err != nil {
 				now, bad := b.f.stands(ctx)
-				if bad != nil || t == nil || t.Of(now.head) {
-					return core.Linked{}, errors.Join(err, bad)
+				switch {
+				case bad != nil: // nobody knows whether it is a break
+					return core.Linked{}, bad
+				case t == nil || t.Of(now.head):
+					return core.Linked{}, err
 				}
 				moved = true
 				break

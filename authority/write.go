@@ -2,9 +2,11 @@ package authority
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	tenure "github.com/tenure-project/tenure"
 	core "github.com/tenure-project/tenure/internal/core/authority"
 	"github.com/tenure-project/tenure/internal/deadline"
 	"github.com/tenure-project/tenure/internal/settle"
@@ -175,14 +177,35 @@ func (a *Authority) unwanted(h *core.Head) bool {
 }
 
 // settleLater goes on with tidy in the background; the session waits for it before
-// it leaves.
+// it leaves. One is under way at a time, and goes round again for whoever asks
+// meanwhile: an outage gathers no crowd.
 func (a *Authority) settleLater() {
+	a.mu.Lock()
+	a.untidy++
+	first := a.untidy == 1
+	a.mu.Unlock()
+	if !first {
+		return
+	}
 	a.session.Settle(fmt.Sprintf("authority %q", a.name), func(ctx context.Context) error {
-		err := a.tidy(ctx)
-		if settle.LostRace(err) { // it is not done: Settle takes such an error for the end
-			err = store.Wrap(store.ErrUnavailable, a.identity(), "settle", a.headKey, err)
+		for {
+			a.mu.Lock()
+			asked := a.untidy
+			a.mu.Unlock()
+			err := a.tidy(ctx)
+			if settle.LostRace(err) { // it is not done: Settle takes such an error for the end
+				err = store.Wrap(store.ErrUnavailable, a.identity(), "settle", a.headKey, err)
+			}
+			a.mu.Lock()
+			done := err == nil && a.untidy == asked || errors.Is(err, tenure.ErrLost)
+			if done {
+				a.untidy = 0
+			}
+			a.mu.Unlock()
+			if done || err != nil {
+				return err
+			}
 		}
-		return err
 	})
 }
 

@@ -124,6 +124,11 @@ func (d Decision) stands(h *Head, r Rules, t *Trail, it Item) (Plan, bool) {
 		}
 		return Plan{}, false
 	}
+	for _, l := range c.links() { // what the head links needs no walk
+		if l.Key == it.Key && d.Mine != nil && d.Mine(l.Attempt) {
+			return Plan{Answer: Created, Winner: l}, true
+		}
+	}
 	if !t.Of(h) {
 		return Plan{Answer: Look}, true
 	}

@@ -15,6 +15,9 @@ type Claim struct {
 	Owner     Owner
 	TTL       time.Duration
 	Note      string
+	// Floor is the namespace's, read after the state that the claim replaces, or after
+	// its absence: the token is above it (LS12).
+	Floor uint64
 	// Attempt is a fresh id of this write.
 	Attempt    string
 	SecretHash string
@@ -31,6 +34,9 @@ func (c Claim) check() error {
 	if !record.IsID(c.Attempt) {
 		return store.Errorf(store.ErrInvalid, "", "begin", c.Authority, "the attempt %q is not a UUID in lower case", c.Attempt)
 	}
+	if c.Floor >= record.MaxNumber {
+		return store.Errorf(store.ErrInvalid, "", "begin", c.Authority, "the namespace's floor is at its end, %d", c.Floor)
+	}
 	if err := lease.CheckTTL(c.TTL); err != nil {
 		return err
 	}
@@ -45,17 +51,13 @@ func (c Claim) lead(h *Head, token uint64) {
 }
 
 // First returns the head of an authority that never was, to be created: sequence
-// 1, token 1 (LA3). floor is the namespace's, read after the absence: where it
-// was raised (LS12), the first token is above it.
-func First(c Claim, floor uint64) (*Head, error) {
+// 1, and token 1 or the first above the floor (LA3).
+func First(c Claim) (*Head, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	if floor >= record.MaxNumber {
-		return nil, store.Errorf(store.ErrInvalid, "", "begin", c.Authority, "the namespace's floor is at its end, %d", floor)
-	}
 	h := &Head{V: record.Level, Authority: c.Authority, Sequence: 1, Renewal: 1}
-	c.lead(h, floor+1)
+	c.lead(h, c.Floor+1)
 	return h, nil
 }
 
@@ -207,9 +209,11 @@ func (e Evidence) fits() bool {
 	return e.Owner.Term != 0 && (c == nil || c.Node == e.Node && c.Predecessor.Incarnation == e.Owner.Incarnation && c.Predecessor.Term == e.Owner.Term)
 }
 
-// Takeover returns the head that c's owner leads with token counter + 1 (LA3). g
-// proves that prev may be taken by that owner. All standing state is carried on.
-// The write replaces g's version.
+// Takeover returns the head that c's owner leads with token counter + 1, or the
+// first above the floor if that is higher: the first head may have been created
+// while the floor was raised, and nobody have looked again (LA3, LS12). g proves
+// that prev may be taken by that owner. All standing state is carried on. The write
+// replaces g's version.
 func Takeover(prev *Head, c Claim, g Ground) (*Head, error) {
 	if err := c.check(); err != nil {
 		return nil, err
@@ -232,6 +236,6 @@ func Takeover(prev *Head, c Claim, g Ground) (*Head, error) {
 		next.end(prev, Leadership{How: g.how, Until: c.NowMS, By: c.Owner.Node})
 	}
 	next.Renewal++
-	c.lead(next, prev.Counter+1)
+	c.lead(next, max(prev.Counter, c.Floor)+1)
 	return next, nil
 }

@@ -40,6 +40,9 @@ func TestBegin(t *testing.T) {
 	if next.Last() != ownA.Proof(3) || next.Sequence != h.Sequence+1 || next.Renewal != h.Renewal+1 || next.Began != next.Sequence || next.Valid() != nil {
 		t.Errorf("taken over: %+v, %v", next, next.Valid())
 	}
+	if raised := must(Takeover(h, above(claim(ownA, try(90)), 41), g)); raised.Token != 42 || raised.Valid() != nil {
+		t.Errorf("above the floor: %+v, %v", raised, raised.Valid())
+	}
 	if l := next.Recent[1]; l.Token != 2 || l.Last != h.Sequence || l.First != h.Began || l.How != lease.HowObserved || l.Owner != ownB {
 		t.Errorf("the history says %+v", l)
 	}
@@ -187,6 +190,7 @@ func TestTakeoverNeedsItsGround(t *testing.T) {
 		"no attempt":      {h, claim(ownB, "x"), g, store.ErrInvalid},
 		"other authority": {h, func() Claim { c := claim(ownB, try(2)); c.Authority = "other"; return c }(), g, store.ErrInvalid},
 		"a bad TTL":       {h, func() Claim { c := claim(ownB, try(2)); c.TTL = time.Millisecond; return c }(), g, store.ErrInvalid},
+		"no token left":   {h, above(claim(ownB, try(2)), record.MaxNumber), g, store.ErrInvalid},
 		"a bad owner":     {h, claim(Owner{Node: "db-2", Incarnation: idB}, try(2)), g, store.ErrInvalid},
 	} {
 		if next, err := Takeover(x.prev, x.c, x.g); !errors.Is(err, x.wants) {

@@ -78,7 +78,7 @@ func (w *world) step(p *proc) {
 	h := w.read()
 	if h == nil {
 		if p.doubt == nil && w.chance(30) {
-			w.write(p, "first", must(authority.First(w.claim(p), 0)))
+			w.write(p, "first", must(authority.First(w.claim(p))))
 		}
 		return
 	}

@@ -36,8 +36,14 @@ func claim(o Owner, attempt string) Claim {
 	return Claim{Authority: "jobs", Owner: o, TTL: 15 * time.Second, Note: `rack <4> & "b"`, Attempt: attempt, NowMS: now0}
 }
 
+// above is c where the floor was raised.
+func above(c Claim, floor uint64) Claim {
+	c.Floor = floor
+	return c
+}
+
 // first is A's head, sequence 1, token 1.
-func first() *Head { return must(First(claim(ownA, try(1)), 0)) }
+func first() *Head { return must(First(claim(ownA, try(1)))) }
 
 // ripe is the ground on which h falls after it was observed for long enough.
 func ripe(h *Head, me Owner) Ground {
@@ -159,7 +165,7 @@ func forms() map[string]*Head {
 		"after-force":     taken(forced, ownA, try(4)),
 		"vouched":         must(a.Steal(try(2), Theft{Token: 1, Why: "gone", NowMS: now0 + 9, Vouch: true})),
 		"raised":          must(a.Jump(try(2), Above{Token: 1000, Sequence: 5000})),
-		"above-the-floor": must(First(claim(ownA, try(1)), 500)),
+		"above-the-floor": must(First(above(claim(ownA, try(1)), 500))),
 		"full":            full(shelf{}),
 	}
 }

@@ -272,8 +272,8 @@ func (l *log) ask(p authority.Proof, d *Decision) authority.Answer {
 }
 
 func lead(p authority.Proof) *log {
-	c := authority.Claim{Authority: "x", Owner: p.Owner(), TTL: time.Second, Attempt: id(900)}
-	return &log{head: must(authority.First(c, p.Token-1)), s: map[authority.Name][]byte{}}
+	c := authority.Claim{Authority: "x", Owner: p.Owner(), TTL: time.Second, Floor: p.Token - 1, Attempt: id(900)}
+	return &log{head: must(authority.First(c)), s: map[authority.Name][]byte{}}
 }
 
 // A drain is committed by the leadership that began it and aborted by any later

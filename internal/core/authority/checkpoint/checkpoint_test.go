@@ -49,7 +49,7 @@ type world struct {
 
 func begin() *world {
 	c := authority.Claim{Authority: "jobs", Owner: authority.Owner{Node: "db-1", Incarnation: idA, Term: 1}, TTL: time.Second, Attempt: try(1)}
-	return &world{head: must(authority.First(c, 0)), objects: map[string][]byte{}, tries: 1}
+	return &world{head: must(authority.First(c)), objects: map[string][]byte{}, tries: 1}
 }
 
 func (w *world) try() string {

@@ -38,7 +38,7 @@ func claim(node string, start, attempt int) authority.Claim {
 
 // faulty is a head with the faults of a, b and c.
 func faulty() *authority.Head {
-	h := must(authority.First(claim("a", 1, 100), 0))
+	h := must(authority.First(claim("a", 1, 100)))
 	next, _, err := h.Renew(h.Last(), id(101), report("a", 1), report("b", 2), report("c", 3))
 	return must(next, err)
 }
