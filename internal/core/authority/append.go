@@ -124,18 +124,13 @@ func (d Decision) stands(h *Head, r Rules, t *Trail, it Item) (Plan, bool) {
 		}
 		return Plan{}, false
 	}
-	for _, l := range c.links() { // what the head links needs no walk
-		if l.Key == it.Key && d.Mine != nil && d.Mine(l.Attempt) {
-			return Plan{Answer: Created, Winner: l}, true
-		}
-	}
 	if !t.Of(h) {
-		return Plan{Answer: Look}, true
+		return d.look(c, it), true
 	}
 	s, presence := t.Find(it.Key)
 	switch presence {
 	case Further:
-		return Plan{Answer: Look}, true
+		return d.look(c, it), true
 	case Unknown:
 		return Plan{Answer: BelowFloor}, true
 	case Absent:
@@ -149,6 +144,17 @@ func (d Decision) stands(h *Head, r Rules, t *Trail, it Item) (Plan, bool) {
 		}
 	}
 	return p, true
+}
+
+// look asks for a walk, but for an attempt of the decision's own that the head links:
+// that needs none.
+func (d Decision) look(c *Chain, it Item) Plan {
+	for _, l := range c.links() {
+		if l.Key == it.Key && d.Mine != nil && d.Mine(l.Attempt) {
+			return Plan{Answer: Created, Winner: l}
+		}
+	}
+	return Plan{Answer: Look}
 }
 
 // admit makes the entry and the head that admits it. c is the chain that it is
