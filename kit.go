@@ -15,7 +15,7 @@ func (c *Client) Kit() *kit.Client {
 	t := c.timing.Defaults()
 	return &kit.Client{
 		Store: c.st, Namespace: c.namespace, Clock: c.clk, Rand: c.rand, NewID: c.newID, Log: c.log,
-		Timing: t, Poll: c.pollInterval(t), Label: c.label, Floor: c.floor, Seen: c.seenOf, Identities: c.ids, Background: c.background,
+		Timing: t, Poll: c.pollInterval(t), Label: c.label, Floor: c.floor, Seen: c.seenOf, Recall: c.memory.recallFrom, Remember: c.memory.rememberFrom, Identities: c.ids, Background: c.background,
 		Observe: func(e kit.Event) {
 			c.observe(Event{
 				Authority: e.Authority, Token: e.Token, Chain: e.Chain, Answer: e.Answer,

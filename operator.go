@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
@@ -182,8 +183,8 @@ func (c *Client) JumpAll(ctx context.Context, above uint64) (raised int, err err
 }
 
 func checkJump(above uint64) error {
-	if above < 1 || above >= 1<<53-1 {
-		return store.Errorf(ErrInvalid, "", "jump", "", "give a number from 1 to 2^53-2, not %d", above)
+	if above < 1 || above > record.MaxJump {
+		return store.Errorf(ErrInvalid, "", "jump", "", "give a number from 1 to %d, not %d: what comes after it needs room", uint64(record.MaxJump), above)
 	}
 	return nil
 }

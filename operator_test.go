@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -95,7 +96,7 @@ func TestJump(t *testing.T) {
 		}
 		wantErr(t, b.Jump(t.Context(), "absent", 5), ErrNotFound)
 		wantErr(t, b.Jump(t.Context(), "free", 0), ErrInvalid)
-		wantErr(t, b.Jump(t.Context(), "free", 1<<53-1), ErrInvalid)
+		wantErr(t, b.Jump(t.Context(), "free", record.MaxJump+1), ErrInvalid)
 	})
 }
 

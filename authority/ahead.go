@@ -1,6 +1,7 @@
 package authority
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"sync"
@@ -45,11 +46,12 @@ type ahead struct {
 
 // object is what is known of one object of the log.
 type object struct {
-	stage stage
-	got   chan struct{} // closed when the read comes back
-	body  []byte        // while it waits
-	size  int           // how many bytes it has or may have
-	links []core.Name   // what it links, once it was read
+	stage   stage
+	got     chan struct{} // closed when the read comes back
+	body    []byte        // while it waits
+	size    int           // how many bytes it has or may have
+	learned bool          // links is known, or there are none
+	links   []core.Name   // what it links
 }
 
 // stage is how far an object came.
@@ -118,7 +120,7 @@ func (a *ahead) take(ctx context.Context, n core.Name) []byte {
 func (a *ahead) object(n core.Name) *object {
 	o := a.objects[n]
 	if o == nil {
-		o = &object{size: core.MaxEntry}
+		o = &object{size: core.MaxEntry, learned: n.Kind == core.KindBlob}
 		a.objects[n] = o
 	}
 	return o
@@ -163,6 +165,9 @@ func (a *ahead) follow(o *object) {
 	}
 	next, known := []*object{o}, map[*object]bool{}
 	for i := 0; i < len(next) && i < aheadSteps; i++ {
+		if next[i].body != nil && !next[i].learned {
+			a.learn(next[i], next[i].body)
+		}
 		for _, n := range next[i].links {
 			b := a.object(n)
 			if known[b] || b.stage == passed {
@@ -192,25 +197,48 @@ func (a *ahead) read(n core.Name, o *object, room, most int) {
 	a.all.Go(func() {
 		defer func() { <-a.gate }()
 		body := a.get(n)
-		links, blob := linksOf(n, body)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		defer close(o.got)
 		a.held -= room
-		o.links = links
-		if blob != nil { // the last one
-			a.object(links[len(links)-1]).size, a.lacking = int(blob.Length), true
-		}
-		switch {
-		case len(body) == 0:
+		if len(body) == 0 {
 			o.stage = passed
-		case a.held+len(body) > most:
-			o.stage, o.size, a.lacking = unread, len(body), true
-		default:
+			return
+		}
+		kept := a.held+len(body) <= most
+		if kept {
 			o.stage, o.body = waiting, body
 			a.held += len(body)
+		} else {
+			o.stage, o.size, a.lacking = unread, len(body), true
+		}
+		if !kept || bytes.Contains(body, blobField) {
+			a.learn(o, body)
 		}
 	})
+}
+
+// blobField is in the bytes of every entry that has a blob.
+var blobField = []byte(`"blob":`)
+
+// learn notes what the bytes of an entry link, if they are one's: nobody verified them.
+// It takes as long as reading them once more, and is left out where nothing needs it.
+// The caller holds mu.
+func (a *ahead) learn(o *object, body []byte) {
+	var e core.Entry
+	if o.learned || json.Unmarshal(body, &e) != nil {
+		return
+	}
+	o.learned = true
+	for _, l := range []*core.Link{e.Previous, e.Mark} {
+		if l != nil && sound(l.Name()) {
+			o.links = append(o.links, l.Name())
+		}
+	}
+	if n, ok := e.BlobName(); ok && sound(n) && e.Blob.Valid() == nil {
+		o.links = append(o.links, n)
+		a.object(n).size, a.lacking = int(e.Blob.Length), true
+	}
 }
 
 // get reads n once; nil if that fails, whatever it is: the walk reads it by its link
@@ -225,24 +253,6 @@ func (a *ahead) get(n core.Name) []byte {
 		return nil
 	}
 	return body
-}
-
-// linksOf is what an entry's bytes, which nobody verified, link: the entry before it,
-// the newest marked one, and last its blob.
-func linksOf(n core.Name, body []byte) (links []core.Name, blob *core.Blob) {
-	var e core.Entry
-	if n.Kind != core.KindEntry || json.Unmarshal(body, &e) != nil {
-		return nil, nil
-	}
-	for _, l := range []*core.Link{e.Previous, e.Mark} {
-		if l != nil && sound(l.Name()) {
-			links = append(links, l.Name())
-		}
-	}
-	if b, ok := e.BlobName(); ok && sound(b) && e.Blob.Valid() == nil {
-		return append(links, b), e.Blob
-	}
-	return links, nil
 }
 
 // sound reports whether n can be a name.

@@ -65,6 +65,7 @@ func (a *Authority) append(ctx context.Context, p tenure.Proof, r Rules, draft D
 	// What its bytes alone show is told before anything is sent.
 	it, err := r.Item(r.Chain(), core.Proof(p), draft.Body)
 	if err = errors.Join(core.Proof(p).Valid(), err); err != nil {
+		a.Kit().Landed(draft.Objects...)
 		return Result{}, store.Wrap(store.ErrInvalid, "", "append", r.Chain(), err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -168,6 +169,9 @@ func (d *decision) round(ctx context.Context) (step, error) {
 	plan, err := d.plan()
 	if l != nil && !d.due && !plan.Compacted && plan.Answer != core.Look && core.Due(d.head, d.rules) {
 		return d.compact(l, err != nil), nil
+	}
+	if plan.Answer == core.Admit {
+		d.doubt = false // judged at a head that was read since: what was sent does not stand
 	}
 	switch {
 	case err != nil && d.fresh:

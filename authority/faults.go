@@ -394,7 +394,8 @@ func faultOf(s core.Slot) Fault {
 }
 
 // Pending lists the fault reports that wait at their reporters' keys and that the
-// head does not show yet. For people and tests.
+// head does not show yet. One of another start than the head has for its term is
+// store.ErrCorrupt. For people and tests.
 func (r *Reader) Pending(ctx context.Context) ([]Fault, error) {
 	found, _, err := r.found(ctx, func(string) bool { return false })
 	if err != nil {
@@ -408,11 +409,16 @@ func (r *Reader) Pending(ctx context.Context) ([]Fault, error) {
 	for _, element := range slices.Sorted(maps.Keys(found)) {
 		p := found[element]
 		if s.head != nil {
-			if _, known := s.head.FateOf(p); known {
+			fate, known := s.head.FateOf(p)
+			if fate == core.Clash {
+				err = store.Errorf(store.ErrCorrupt, r.identity(), "read", r.key(kindReport, element),
+					"two process starts of node %q claim term %d: stop and look", p.Node, p.Term)
+			}
+			if known {
 				continue
 			}
 		}
 		all = append(all, faultOf(core.Slot{Report: p}))
 	}
-	return all, nil
+	return all, err
 }

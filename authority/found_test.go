@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	tenure "github.com/tenure-project/tenure"
 	core "github.com/tenure-project/tenure/internal/core/authority"
 	"github.com/tenure-project/tenure/internal/core/authority/checkpoint"
 	"github.com/tenure-project/tenure/internal/core/authority/recovery"
@@ -373,6 +374,38 @@ func TestClashIsTold(t *testing.T) {
 		}
 		if n := len(w.keys(kindReport)); n != 1 {
 			t.Errorf("%d reports are kept", n)
+		}
+	})
+}
+
+// A candidate that tries now and then, each time with a process of its own, comes to
+// lead after the TTL like one that waits.
+//
+// SPEC LS2 LA3
+func TestObservationOutlivesACommand(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p := w.proc()
+		l := p.lead()
+		if _, err := Steal(t.Context(), p.client, theOne, StealOptions{Token: l.Token(), Why: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		<-l.Done()
+		p.die()
+		dir, began := t.TempDir(), time.Now()
+		for tries := 0; ; tries++ {
+			q := w.proc(func(s *setup) { s.more = []tenure.Option{tenure.WithStateDir(dir), tenure.WithClock(p.clk)} })
+			l, err := q.TryLead(t.Context())
+			if err == nil {
+				within(t, "the takeover", time.Since(began), stretched, stretched+2*time.Second)
+				w.leading(l)
+				return
+			}
+			wantErr(t, err, tenure.ErrHeld)
+			if tries == 20 {
+				t.Fatal("it never leads")
+			}
+			q.die()
+			rested(t, time.Second)
 		}
 	})
 }

@@ -151,7 +151,7 @@ func (c *campaign) attempt(ctx context.Context) (l *Leader, s state, left time.D
 	a.cand.Ended() // the last one's keeper returned, and its work has stopped
 	a.mu.Unlock()
 	if s.head != nil {
-		a.obs = a.obs.Observe(s.head, s.at)
+		a.observe(s)
 	}
 	if rest := a.rest(s.at); rest > 0 {
 		return nil, s, rest, nil
@@ -176,6 +176,21 @@ func (c *campaign) attempt(ctx context.Context) (l *Leader, s state, left time.D
 		a.c.Log.Info("authority: took over", "authority", a.name, "token", next.Token, "from", s.head.Leader.Node, "how", g.How())
 	}
 	return l, s, 0, err
+}
+
+// observe continues or begins the observation of the head's leadership, which a short
+// command leaves for the next one to continue (LS2). The caller holds the lock.
+func (a *Authority) observe(s state) {
+	o := a.obs.Observe(s.head, s.at)
+	if o == a.obs {
+		return
+	}
+	what, seen := "authority/"+a.name, fmt.Appendf(nil, "%s %d %d %d", o.Owner.Incarnation, o.Owner.Term, o.Token, o.Renewal)
+	if from, ok := a.c.Recall(what, seen); ok {
+		o.From = min(o.From, from)
+	}
+	a.c.Remember(what, seen, o.From)
+	a.obs = o
 }
 
 // ground says on what ground the head may be taken over now (LA3); otherwise how

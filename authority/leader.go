@@ -293,6 +293,11 @@ func (l *Leader) awaitWork(ctx context.Context) error {
 	case <-running:
 		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-running: // both came to their end: nothing overlaps
+		return nil
+	default:
 		return fmt.Errorf("authority %q (token %d): %w", l.a.name, l.proof.Token, tenure.ErrOverlap)
 	}
 }

@@ -110,16 +110,17 @@ func (f *files) get(ctx context.Context, key string, limit int) ([]byte, error) 
 	return o.Body, err
 }
 
-// fetch reads one object of the log, until the store answers or ctx ends. One that
-// is larger than any of its kind is not its link's.
+// fetch reads one object of the log, until the store answers, ctx ends, or three TTLs
+// have passed: one that the store does not serve holds up nobody for ever. One that is
+// larger than any of its kind is not its link's.
 func (f *files) fetch(ctx context.Context, n core.Name, limit int) ([]byte, error) {
-	p := f.c.Pace(f.c.Timing)
+	p, until := f.c.Pace(f.c.Timing), f.c.Clock.Boot()+3*f.c.Timing.TTL
 	for wait := p.Backoff; ; wait = min(2*wait, 16*p.Backoff) {
 		body, err := f.get(ctx, f.key(string(n.Kind), n.Element()), limit)
 		if errors.Is(err, store.ErrCorrupt) {
 			return []byte{}, nil
 		}
-		if err == nil || !retryable(err) || !clock.Sleep(f.c.Clock, p.Jitter(wait), ctx.Done()) {
+		if err == nil || !retryable(err) || f.c.Clock.Boot() >= until || !clock.Sleep(f.c.Clock, p.Jitter(wait), ctx.Done()) {
 			return body, err
 		}
 	}

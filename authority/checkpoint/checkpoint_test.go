@@ -484,3 +484,29 @@ func TestFate(t *testing.T) {
 		}
 	})
 }
+
+// A commit under a proof that leads nothing writes no capsule.
+//
+// SPEC CK LA4
+func TestStaleCommitWritesNoCapsule(t *testing.T) {
+	chaintest.Run(t, func(w *chaintest.World) {
+		a := lead(w, "a", idA)
+		a.commit(1, authority.Created)
+		stale := a.p
+		a.StepDown()
+		b := lead(w, "b", idA)
+		before := len(w.Keys(b.A, "capsule"))
+		a.commit(2, authority.Fenced)
+		b.commit(2, authority.Created)
+		if got := a.commit(2, authority.Conflict); got == nil || got.Proof != b.p {
+			w.Errorf("%+v", got)
+		}
+		stale.Token = 0
+		if _, err := a.c.Commit(w.Context(), stale, a.capsule(3)); !errors.Is(err, store.ErrInvalid) {
+			w.Errorf("%v", err)
+		}
+		if n := len(w.Keys(b.A, "capsule")); n != before+1 {
+			w.Errorf("%d capsules, want %d", n, before+1)
+		}
+	})
+}

@@ -78,7 +78,11 @@ func (a *app) jumpAll(ctx context.Context, c *tenure.Client, above uint64) error
 	if err = errors.Join(err, failed); err != nil && n+led == 0 {
 		return err
 	}
-	a.printf("every token, term and sequence of the namespace %s is above %d from now on (%d leases and nodes, %d authorities raised)\n", showName(c.Namespace()), above, n, led)
+	what, done := "every token, term and sequence of the namespace %s is above %d from now on", "raised"
+	if err != nil {
+		what, done = "not all of the namespace %s is above %d: jump again once what is wrong is mended", "were raised"
+	}
+	a.printf(what+" (%d leases and nodes, %d authorities %s)\n", showName(c.Namespace()), above, n, led, done)
 	return err
 }
 

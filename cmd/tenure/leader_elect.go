@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -159,16 +161,16 @@ func (e *electing) campaign(ctx context.Context, s *proc.Supervisor, c *tenure.C
 // waitsForItself refuses to wait for the very leadership or node that this process
 // runs under, which would never end.
 func (e *electing) waitsForItself(ctx context.Context, c *tenure.Client) error {
-	owner := e.a.env.get(envOwner)
-	if e.wait == 0 || owner == "" {
+	above := e.a.env.get(envHeld)
+	if e.wait == 0 || above == "" {
 		return nil
 	}
 	var held *authority.HeldError
-	if errors.As(e.whoLeads(ctx, c), &held) && held.Leader.Incarnation == owner {
+	if errors.As(e.whoLeads(ctx, c), &held) && slices.Contains(strings.Split(above, "\t"), leaderEntry(held.Leader, e.authority)) {
 		return fmt.Errorf("this process runs under that very leadership, and would wait for itself: %w", held)
 	}
 	n, err := c.Node(ctx, e.node)
-	if err == nil && n.State == tenure.Held && n.Incarnation == owner {
+	if err == nil && n.State == tenure.Held && strings.Contains(above, n.Incarnation+" ") { // ids are never used twice
 		return fmt.Errorf("this process runs under the session of node %q, and would wait for itself: %w: give another --node", e.node, tenure.ErrHeld)
 	}
 	return nil // whatever is wrong, the campaign shows it
@@ -217,11 +219,19 @@ func (e *electing) notLed(ctx context.Context, s *proc.Supervisor, c *tenure.Cli
 // leaderPairs are the proof of a leadership, and that no lease is held beside it.
 func (e *electing) leaderPairs(l holding) []string {
 	p := l.Proof()
-	pairs := []string{envLeader, l.Name(), envToken, fmt.Sprint(l.Token()), envOwner, l.Owner(), envNode, p.Node, envTerm, fmt.Sprint(p.Term)}
+	pairs := []string{
+		envLeader, l.Name(), envToken, fmt.Sprint(l.Token()), envOwner, l.Owner(), envNode, p.Node, envTerm, fmt.Sprint(p.Term),
+		envHeld, e.a.env.get(envHeld) + leaderEntry(p, l.Name()) + "\t",
+	}
 	if e.a.env.get(envLease) != "" { // its token is not this one
 		pairs = append(pairs, envLease, "")
 	}
 	return pairs
+}
+
+// leaderEntry is one leadership in envHeld, which no lease's entry looks like.
+func leaderEntry(p tenure.Proof, name string) string {
+	return "leader " + heldEntry(p.Incarnation, p.Token, name)
 }
 
 // leading is a leadership as the rest of run sees it.

@@ -39,6 +39,10 @@ type Client struct {
 	// Seen begins a read of a counter of a kind of record; the func that it returns
 	// is told the counter found (0: absent) and fails if it fell (LS12).
 	Seen func(kind, name string) func(counter uint64) error
+	// Recall is the boot-clock instant from which exactly body was seen under name, if it
+	// was in this boot, also by an earlier process; Remember keeps it (LS2).
+	Recall   func(name string, body []byte) (from time.Duration, ok bool)
+	Remember func(name string, body []byte, from time.Duration)
 	// Identities are the process identities of the namespace.
 	Identities *membership.Identities
 	// Observe tells the client's observer of an event; it must not be held up.

@@ -24,6 +24,10 @@ const Level = 1
 // exactly (ST11).
 const MaxNumber = 1<<53 - 1
 
+// MaxJump is the largest number that a jump may raise anything to: 2^32 writes or
+// grants have room above it, also for whoever was given a wrong number.
+const MaxJump = MaxNumber - 1<<32
+
 // Value is a record type. Valid checks its numbered invariants and names the
 // first one broken; it runs on both sides of the disk.
 type Value interface {

@@ -12,7 +12,7 @@ type Answer int
 const (
 	// Look: the answer needs the chain walked down to the decision's key. Feed a
 	// trail of this head, and ask again.
-	Look Answer = iota
+	Look Answer = iota + 1 // no answer at all is none of these
 	// Admit: nothing stands in the way at this head. Write the blob, the entry and
 	// the head, in this order.
 	Admit
@@ -31,7 +31,7 @@ const (
 
 // String names the answer.
 func (a Answer) String() string {
-	return []string{"look", "admit", "created", "unchanged", "conflict", "below floor", "fenced"}[a]
+	return []string{"none", "look", "admit", "created", "unchanged", "conflict", "below floor", "fenced"}[a]
 }
 
 // Decision is what somebody wants to stand in a chain.

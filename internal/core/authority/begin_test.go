@@ -91,7 +91,7 @@ func TestObservation(t *testing.T) {
 	if _, _, err := o.Ground(h, "v", ownA, time.Hour, rho); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("its own head: %v", err)
 	}
-	late := must(h.Jump(try(2), Above{Token: record.MaxNumber - 1}))
+	late := must(h.Jump(try(2), Above{Token: record.MaxJump}))
 	late.Counter = record.MaxNumber
 	if _, _, err := o.Ground(late, "v", ownB, time.Hour, rho); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("no token left: %v", err)

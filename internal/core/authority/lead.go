@@ -85,8 +85,9 @@ type Above struct {
 // token writes nothing any more, and begins again. nil means nothing to do. A jump
 // to the end of a number is ErrInvalid.
 func (h *Head) Jump(attempt string, a Above) (*Head, error) {
-	if a.Token >= record.MaxNumber || a.Sequence >= record.MaxNumber {
-		return nil, store.Errorf(store.ErrInvalid, "", "jump", h.Authority, "no number is above %d", max(a.Token, a.Sequence))
+	if a.Token > record.MaxJump || a.Sequence > record.MaxJump {
+		return nil, store.Errorf(store.ErrInvalid, "", "jump", h.Authority, "give numbers up to %d, not %d: what comes after them needs room",
+			uint64(record.MaxJump), max(a.Token, a.Sequence))
 	}
 	if h.Counter >= a.Token && h.Sequence > a.Sequence {
 		return nil, nil
