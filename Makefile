@@ -20,7 +20,7 @@ servers: ## fetch the servers that tests talk to into .cache, as far as this mac
 # alone: they use every processor themselves, and beside others they would measure
 # the machine. All the rest, of all modules, runs in one go, the longest first.
 EVERY  := $(addsuffix /...,$(MODULES))
-ALONE  := ./chaos ./cmd/tenure ./cmd/tenure/internal/agent ./internal/proc
+ALONE  := ./chaos ./cmd/tenure ./cmd/tenure/internal/agent ./internal/proc ./examples/stream
 LONG   := ./sim ./store/sqlstore/pgstore ./store/etcdstore ./store/natsstore ./store/s3store ./store/azurestore ./store/gcsstore
 REST    = $(shell go list $(LONG) $(EVERY) | grep -vxF "$$(go list $(ALONE))")
 ATONCE ?= 2
@@ -58,7 +58,7 @@ cross:
 		echo "== core, tests too ($$os)"; go vet ./... || exit 1; \
 		echo "== the command ($$os)"; (cd cmd/tenure && go build -o /dev/null ./...) || exit 1; done
 
-sim: ## replay SEEDS simulated worlds (default 1000), and 2/5 as many with sessions
+sim: ## replay SEEDS simulated worlds (default 1000), 2/5 as many with sessions, 1/4 with authorities
 	cd sim && go test -count=1 -run 'TestSeeds' . -args -seeds $(SEEDS)
 
 bench: ## benchmarks against floors measured in the same run

@@ -20,12 +20,16 @@ import (
 	"github.com/tenure-project/tenure/store/memstore"
 )
 
-// moves appends n decisions to the chain of assignments, which never compacts.
+// moves appends n decisions to the chain of assignments, which never compacts, and
+// writes the map down that is current then.
 func (p *proc) moves(l *Leader, n int) {
 	p.w.t.Helper()
 	begun := core.Proof(l.Proof())
+	m := must(assignment.NewMap(uint64(n)+1, fence.Participants))
+	p.w.set(p.key("assignment", fmt.Sprintf("%016d", n+1)), must(m.Encode()))
+	of := m.Fence()
 	for v := uint64(1); v <= uint64(n); v++ {
-		d := &assignment.Decision{V: record.Level, Kind: assignment.Drain, Verdict: assignment.Commit, Predecessor: fence.At(v), Target: fence.At(v + 1), Begun: &begun}
+		d := &assignment.Decision{V: record.Level, Kind: assignment.Drain, Verdict: assignment.Commit, Predecessor: of.At(v), Target: of.At(v + 1), Begun: &begun}
 		body, err := d.Encode()
 		if err != nil {
 			p.w.t.Fatal(err)

@@ -214,7 +214,9 @@ func TestDecisionsDoNotWaitForTheWalk(t *testing.T) {
 		l := p.lead()
 		for e := uint64(1); e <= 200; e++ {
 			c := &checkpoint.Capsule{V: 1, Attempt: checkpoint.Attempt{Epoch: e, Checkpoint: e}, Deployment: deployment, Fence: fence}
-			p.append(l, must(checkpoint.NewCommit(c, p.c.NewID(), must(c.Encode())).Encode()), Created)
+			name := checkpoint.CapsuleName{Epoch: e, Token: l.Token(), Attempt: p.c.NewID()}
+			w.set(p.key("capsule", name.Element()), must(c.Encode()))
+			p.append(l, must(checkpoint.NewCommit(c, name.Attempt, must(c.Encode())).Encode()), Created)
 		}
 		next := uint64(201)
 		for ; w.head().Checkpoint.Live < 64; next++ {

@@ -114,9 +114,14 @@ func (f *files) get(ctx context.Context, key string, limit int) ([]byte, error) 
 // have passed: one that the store does not serve holds up nobody for ever. One that is
 // larger than any of its kind is not its link's.
 func (f *files) fetch(ctx context.Context, n core.Name, limit int) ([]byte, error) {
+	return f.fetchKey(ctx, f.key(string(n.Kind), n.Element()), limit)
+}
+
+// fetchKey is fetch of any key.
+func (f *files) fetchKey(ctx context.Context, key string, limit int) ([]byte, error) {
 	p, until := f.c.Pace(f.c.Timing), f.c.Clock.Boot()+3*f.c.Timing.TTL
 	for wait := p.Backoff; ; wait = min(2*wait, 16*p.Backoff) {
-		body, err := f.get(ctx, f.key(string(n.Kind), n.Element()), limit)
+		body, err := f.get(ctx, key, limit)
 		if errors.Is(err, store.ErrCorrupt) {
 			return []byte{}, nil
 		}

@@ -3,6 +3,7 @@ package authority
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ func rulesOf() map[string]Rules {
 		Checkpoint: checkpoint.Rules{}, Assignment: assignment.Rules{}, Recovery: recovery.Rules{}, Catalog: catalog.Rules{},
 	}
 }
+
+// needsAtOnce is how many objects of up to 8 MiB an audit holds at the same time.
+const needsAtOnce = 8
 
 // Reader looks at one authority and writes nothing. All methods are safe for
 // concurrent use.
@@ -185,10 +189,10 @@ type AuditReport struct {
 	Breaks []*BrokenError
 }
 
-// Audit walks everything that the head reaches, every entry and blob of every
-// chain, and names the first broken link in its error, a *[BrokenError] (LA5). A
-// compaction that comes between is no break. An authority that never was is
-// store.ErrNotFound.
+// Audit walks everything that the head reaches, every entry and blob of every chain,
+// reads the capsules of the commits from the horizon on and the map that is current,
+// and names the first broken link in its error, a *[BrokenError] (LA5). A compaction
+// that comes between is no break. An authority that never was is store.ErrNotFound.
 func (r *Reader) Audit(ctx context.Context) (AuditReport, error) {
 	for {
 		s, err := r.stands(ctx)
@@ -238,7 +242,42 @@ func (r *Reader) audit(ctx context.Context, s state) (AuditReport, error) {
 		}
 		a.Take(body)
 	}
+	if err := r.auditNeeds(ctx, a); err != nil {
+		return AuditReport{}, err
+	}
 	return AuditReport{Snapshot: Snapshot{head: s.head, ver: s.ver, f: r.files}, Entries: a.Entries(), Breaks: a.Breaks()}, nil
+}
+
+// auditNeeds reads the objects that decisions name, some at the same time: each may
+// have 8 MiB.
+func (r *Reader) auditNeeds(ctx context.Context, a *core.Audit) error {
+	type found struct {
+		keys   []string
+		bodies [][]byte
+		err    error
+	}
+	needs := a.Needs()
+	for batch := range slices.Chunk(needs, needsAtOnce) {
+		all := make([]found, len(batch))
+		many(len(batch), func(i int) {
+			f := &all[i]
+			for _, o := range batch[i].Any {
+				key := r.key(string(o.Kind), o.Element)
+				body, err := r.fetchKey(ctx, key, o.Limit)
+				f.keys, f.bodies, f.err = append(f.keys, key), append(f.bodies, body), err
+				if err != nil || body != nil {
+					return
+				}
+			}
+		})
+		for i, f := range all {
+			if f.err != nil {
+				return f.err
+			}
+			a.Judge(batch[i], f.keys, f.bodies)
+		}
+	}
+	return nil
 }
 
 // List yields the names of all authorities of the client's namespace, in the order

@@ -12,7 +12,8 @@ import (
 )
 
 // Snapshot is one state of the head: it says who leads, and pins everything that
-// stands. It is a value and does not change. The zero Snapshot is none.
+// stands. It is a value and does not change. The zero Snapshot is none, and has
+// nothing to say: its methods panic.
 type Snapshot struct {
 	head *core.Head
 	ver  store.Version

@@ -29,7 +29,8 @@ func Open(a *authority.Authority) *Client {
 
 // Seed makes owners, by slot, version 1, if there is none (AS). It returns the version
 // 1 that stands, and whether it is this one. Once a later version was decided on it is
-// store.ErrConflict.
+// store.ErrConflict. A seed is no decision and changes no head: whoever waits for it
+// looks again from time to time (authority.Snapshot.Next does not tell of it).
 func (c *Client) Seed(ctx context.Context, owners []Participant) (m *Map, ours bool, err error) {
 	if m, err = core.NewMap(1, owners); err != nil {
 		return nil, false, err

@@ -2,7 +2,6 @@ package assignment
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tenure-project/tenure/authority"
 	"github.com/tenure-project/tenure/authority/internal/chains"
@@ -13,14 +12,14 @@ import (
 
 // The kinds of objects of assignments. Each is created once.
 const (
-	kindInstalled = "assignment" // a map at its version
-	kindProposal  = "proposal"   // a map that may be decided on, by version and content
-	kindDrain     = "drain"      // a transition, by target version
+	kindInstalled = string(core.KindInstalled)
+	kindProposal  = string(core.KindProposal)
+	kindDrain     = string(core.KindDrain)
 )
 
-func versionElement(version uint64) string { return fmt.Sprintf("%016d", version) }
+func versionElement(version uint64) string { return core.VersionElement(version) }
 
-func proposalElement(f *Fence) string { return versionElement(f.Version) + "-" + f.State() }
+func proposalElement(f *Fence) string { return core.ProposalElement(f) }
 
 // Reader reads the assignments of one authority. All methods are safe for concurrent
 // use.

@@ -18,6 +18,7 @@ import (
 	coreauthority "github.com/tenure-project/tenure/internal/core/authority"
 	core "github.com/tenure-project/tenure/internal/core/authority/recovery"
 	"github.com/tenure-project/tenure/internal/core/lease"
+	"github.com/tenure-project/tenure/store"
 )
 
 // Limits.
@@ -55,13 +56,21 @@ func (c *Client) Begin(ctx context.Context, p tenure.Proof, plan []byte) (author
 }
 
 // Release ends round as p's leader (RF). stopped are the processes that stopped for
-// it, or are proven to be over; exactly their faults are cleared. Pending reports are
-// looked for right before. If a fault was made since the round began, or another
-// round was, it is [authority.ErrInventoryChanged], and nothing was cleared: begin a
-// new round. The same release again is Unchanged.
+// it, or are proven to be over; exactly their faults are cleared. A node has one fault
+// at a time: of its starts name the one that reported it, and each node once, in any
+// order; a node that is named twice is store.ErrInvalid. Pending reports are looked
+// for right before. If a fault was made since the round began, or another round was,
+// it is [authority.ErrInventoryChanged], and nothing was cleared: begin a new round.
+// The same release again is Unchanged.
 func (c *Client) Release(ctx context.Context, p tenure.Proof, round authority.Round, stopped []assignment.Participant) (authority.Result, error) {
 	var all []authority.Stopped
+	named := map[string]string{}
 	for _, s := range stopped {
+		if other, twice := named[s.Node]; twice {
+			return authority.Result{}, store.Errorf(store.ErrInvalid, "", "release", c.a.Name(),
+				"node %q is named twice, with incarnation %s and %s: name only the start that reported the fault", s.Node, other, s.Incarnation)
+		}
+		named[s.Node] = s.Incarnation
 		all = append(all, authority.Stopped{Node: s.Node, Incarnation: s.Incarnation})
 	}
 	return c.a.Release(ctx, p, round, all)

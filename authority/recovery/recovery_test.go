@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,6 +297,29 @@ func TestReasonIsBounded(t *testing.T) {
 		}
 		if got := a.active(); got != "" {
 			t.Errorf("active: %s", got)
+		}
+	})
+}
+
+// A release names each node once, in any order: two starts of one are told apart
+// before anything is written.
+//
+// SPEC RF
+func TestReleaseNamesNodesOnce(t *testing.T) {
+	chaintest.Run(t, func(w *chaintest.World) {
+		a, b := lead(w, "a"), start(w, "b")
+		b.report()
+		r := a.begin()
+		earlier := assignment.Participant{Node: "b", Incarnation: a.me.Incarnation}
+		if _, err := a.c.Release(w.Context(), a.p, r, []assignment.Participant{b.me, earlier}); !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "named twice") {
+			t.Errorf("two starts of one node: %v", err)
+		}
+		if got := a.active(); got != "b" {
+			t.Errorf("active: %s", got)
+		}
+		a.release(r, authority.Created, b.me, a.me)
+		if got := a.active(); got != "" {
+			t.Errorf("active after the release: %s", got)
 		}
 	})
 }

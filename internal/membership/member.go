@@ -110,11 +110,18 @@ func (m *Member) start() {
 	m.dl.OnEnd(func() { m.i.cfg.Background(func(context.Context) { m.kept.Wait() }) })
 }
 
+// errStoodStill is why a renewal was late of which no call failed.
+var errStoodStill = errors.New("no call failed: this process, or its machine, stood still")
+
 // ended follows the deadline's end.
 func (m *Member) ended() {
 	m.quit()
 	if errors.Is(m.dl.Cause(), deadline.ErrExpired) {
-		m.i.cfg.Log.Error("identity: not renewed in time, the session is over", "node", m.claim.Node, "term", m.owner.Term, "error", m.Health().Err)
+		why := m.Health().Err
+		if why == nil {
+			why = errStoodStill
+		}
+		m.i.cfg.Log.Error("identity: not renewed in time, the session is over", "node", m.claim.Node, "term", m.owner.Term, "error", why)
 	}
 }
 

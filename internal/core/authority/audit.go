@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/tenure-project/tenure/store"
 )
@@ -26,6 +27,7 @@ type Audit struct {
 	left   []*Trail
 	blob   *Step // whose blob is wanted
 	seen   []Step
+	sound  map[string][]Decided // of chains whose decisions name objects
 	breaks []*Break
 	ended  bool
 }
@@ -33,7 +35,7 @@ type Audit struct {
 // NewAudit begins an audit of h, with the rules of each of its chains that is not
 // empty; one without is ErrInvalid.
 func NewAudit(h *Head, rules ...Rules) (*Audit, error) {
-	a := &Audit{head: h, rules: map[string]Rules{}}
+	a := &Audit{head: h, rules: map[string]Rules{}, sound: map[string][]Decided{}}
 	for _, r := range rules {
 		a.rules[r.Chain()] = r
 	}
@@ -125,7 +127,41 @@ func (a *Audit) judge(s Step, blob []byte) {
 		a.fail(s.Link, e.Chain, ForeignChain, fmt.Sprintf("it is bound to %q, the chain to %q", it.Binding, c.Binding))
 	case s.Link == c.Head && it.State != c.State:
 		a.fail(s.Link, e.Chain, Altered, "the head says that it left another state")
+	default:
+		if _, refers := a.rules[e.Chain].(Refers); refers {
+			a.sound[e.Chain] = append(a.sound[e.Chain], Decided{Step: s, Item: it})
+		}
 	}
+}
+
+// Needs lists, once Next has nothing left, the objects beside entries and blobs that
+// the decisions need, of chains that did not break.
+func (a *Audit) Needs() (all []Need) {
+	broken := map[string]bool{}
+	for _, b := range a.breaks {
+		broken[b.Chain] = true
+	}
+	for _, name := range ChainNames() {
+		if r, refers := a.rules[name].(Refers); refers && !broken[name] && len(a.sound[name]) > 0 {
+			all = append(all, r.Needs(a.head.Chain(name), a.sound[name])...)
+		}
+	}
+	return all
+}
+
+// Judge takes what was read for a need: the objects of Any, in their order, up to the
+// first that is there; nil stands for one that is not. keys are theirs.
+func (a *Audit) Judge(n Need, keys []string, bodies [][]byte) {
+	for i, body := range bodies {
+		if body == nil {
+			continue
+		}
+		if err := n.Any[i].Verify(keys[i], body); err != nil {
+			a.fail(n.Link, n.Chain, Altered, fmt.Sprintf("what it names at %s: %v", keys[i], err))
+		}
+		return
+	}
+	a.fail(n.Link, n.Chain, Missing, "what it names is not there: "+strings.Join(keys, ", "))
 }
 
 func (a *Audit) fail(l Link, chain string, flaw Flaw, detail string) {

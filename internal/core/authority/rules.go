@@ -48,6 +48,39 @@ type Rules interface {
 	Apply(next *Head, it Item)
 }
 
+// Object is an object beside entries and blobs that decisions name.
+type Object struct {
+	// Kind and Element end its key.
+	Kind    Kind
+	Element string
+	// Limit is the largest body that is accepted.
+	Limit int
+	// Verify returns ErrCorrupt unless body is what the decision names.
+	Verify func(key string, body []byte) error
+}
+
+// Need is what must be there for a decision to be of use: the first of its objects
+// that is there, which must be sound.
+type Need struct {
+	Chain string
+	Link  Link
+	Any   []Object
+}
+
+// Decided is a decision that was walked and read.
+type Decided struct {
+	Step
+	Item
+}
+
+// Refers are rules of decisions that name objects of their own.
+type Refers interface {
+	Rules
+	// Needs lists what must be there of what all names, which is everything that the
+	// head reaches of the chain c, newest first.
+	Needs(c *Chain, all []Decided) []Need
+}
+
 // Verify reads the decision of e: blob is what was read of its blob, if it has
 // one. The bytes, their strict form and what the entry says of them must agree
 // (LA4); anything else is ErrCorrupt.

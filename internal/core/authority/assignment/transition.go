@@ -57,6 +57,57 @@ func DecodeTransition(key, name string, version uint64, body []byte) (*Transitio
 	return &t, nil
 }
 
+// The kinds of objects of assignments. Each is created once.
+const (
+	KindInstalled authority.Kind = "assignment" // a map at its version
+	KindProposal  authority.Kind = "proposal"   // a map that may be decided on, by version and content
+	KindDrain     authority.Kind = "drain"      // a transition, by target version
+)
+
+// VersionElement is the last key element of what there is one of per version.
+func VersionElement(version uint64) string { return fmt.Sprintf("%016d", version) }
+
+// ProposalElement is the last key element of a proposal of the assignment f.
+func ProposalElement(f *Fence) string { return VersionElement(f.Version) + "-" + f.State() }
+
+// Needs lists where the map of the newest decision may stand: written down at its
+// version, staged, or, after an abort, where the one before it does.
+func (Rules) Needs(_ *authority.Chain, all []authority.Decided) []authority.Need {
+	need := authority.Need{Chain: authority.Assignment, Link: all[0].Link}
+	for i, d := range all {
+		decided := d.Value.(*Decision)
+		result := decided.Result()
+		need.Any = append(need.Any, installed(result))
+		if decided.Verdict != Abort {
+			need.Any = append(need.Any, staged(decided))
+			break
+		}
+		if i+1 == len(all) { // its predecessor was seeded, or its decision given up
+			need.Any = append(need.Any, installed(decided.Predecessor))
+		}
+	}
+	return []authority.Need{need}
+}
+
+func installed(f *Fence) authority.Object {
+	return authority.Object{Kind: KindInstalled, Element: VersionElement(f.Version), Limit: authority.MaxBlob, Verify: func(key string, body []byte) error {
+		m, err := DecodeMap(key, body)
+		if err == nil {
+			_, err = m.Named(key, f)
+		}
+		return err
+	}}
+}
+
+func staged(d *Decision) authority.Object {
+	o := installed(d.Target)
+	o.Kind, o.Element = KindProposal, ProposalElement(d.Target)
+	if d.Kind == Replace {
+		o.Verify = func(key string, body []byte) error { _, err := d.Stage(key, body); return err }
+	}
+	return o
+}
+
 // At is the same map under another version.
 func (m *Map) At(version uint64) *Map {
 	next := *m

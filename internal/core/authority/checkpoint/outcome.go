@@ -121,6 +121,22 @@ func (Rules) Admit(*authority.Head, authority.Proof, authority.Item) error { ret
 // Apply changes nothing else.
 func (Rules) Apply(*authority.Head, authority.Item) {}
 
+// Needs lists the capsules of the commits at or above the horizon.
+func (Rules) Needs(c *authority.Chain, all []authority.Decided) (needs []authority.Need) {
+	for _, d := range all {
+		s := &Stands{Outcome: d.Value.(*Outcome), Proof: d.Entry.Proof, Link: d.Link}
+		name, committed := s.CapsuleName()
+		if !committed || s.Outcome.Epoch < c.Horizon {
+			continue
+		}
+		needs = append(needs, authority.Need{Chain: authority.Checkpoint, Link: d.Link, Any: []authority.Object{{
+			Kind: KindCapsule, Element: name.Element(), Limit: authority.MaxBlob,
+			Verify: func(key string, body []byte) error { _, err := s.Load(key, body); return err },
+		}}})
+	}
+	return needs
+}
+
 // Stands is an outcome that stands, with the proof of who decided it.
 type Stands struct {
 	Outcome *Outcome

@@ -1,0 +1,53 @@
+package assignment_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/tenure-project/tenure/authority"
+	"github.com/tenure-project/tenure/authority/assignment"
+	"github.com/tenure-project/tenure/authority/internal/chaintest"
+	"github.com/tenure-project/tenure/store"
+)
+
+// An audit reads the map that is current wherever it stands: staged, written down, or
+// behind aborts where the one before it does; and says when it is not there.
+//
+// SPEC LA5 AS
+func TestAuditReadsTheMap(t *testing.T) {
+	chaintest.Run(t, func(w *chaintest.World) {
+		a := lead(w, "a")
+		b := assignment.Participant{Node: "b", Incarnation: a.me.Incarnation}
+		a.seed(a.me)
+		w.Sound(a.A.Reader())
+		a.abort(a.begin(a.me, b), authority.Created) // version 2 is 1's map
+		a.abort(a.begin(a.me, b), authority.Created)
+		w.Sound(a.A.Reader())
+		a.commit(a.begin(a.me, b), authority.Created) // version 4
+		w.Sound(a.A.Reader())
+		broken := func(what string, flaw authority.Flaw) {
+			w.Helper()
+			_, err := a.A.Reader().Audit(w.Context())
+			var found *authority.BrokenError
+			if !errors.As(err, &found) || !errors.Is(err, store.ErrCorrupt) || found.Flaw != flaw || found.Chain != authority.Assignment || found.Link.Key != 4 {
+				w.Errorf("%s: %v", what, err)
+			}
+		}
+		staged := w.Keys(a.A, "proposal")
+		last := staged[len(staged)-1]
+		body, err := w.Store.Get(w.Context(), last, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Damage(last, []byte("{}"))
+		broken("altered", authority.Altered)
+		w.Damage(last, nil)
+		broken("missing", authority.Missing)
+		w.Put(last, body.Body)
+		if _, err := a.c.Materialize(w.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.Damage(last, nil)
+		w.Sound(a.A.Reader()) // it is written down
+	})
+}
