@@ -64,6 +64,7 @@ sim: ## replay SEEDS simulated worlds (default 1000), 2/5 as many with sessions,
 bench: ## benchmarks against floors measured in the same run
 	go test -run '^$$' -bench . ./internal/deadline
 	cd bench && go test -count=1 -run '^$$' -bench . -timeout 20m ./...
+	cd store/etcdstore && go test -count=1 -run '^$$' -bench 'Append|Audit' .
 
 fuzz: ## a minute of each fuzzer
 	go test -run '^$$' -fuzz FuzzDecode -fuzztime 60s ./internal/core/lease
