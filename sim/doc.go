@@ -8,6 +8,7 @@
 //	go test ./sim -run TestSeeds -first 5000        others
 //	go test ./sim -run 'TestSeeds$' -seed 42 -v     one world, with its whole trace
 //	go test ./sim -run TestSeedsOfSessions -seed 42 -v    one with sessions
+//	go test ./sim -run TestSeedsOfAuthorities -seed 42 -v    one with authorities
 //	go test ./sim -run TestTwoTroubles -pairs 1     every pair of troubles
 //
 // A world that breaks a rule prints its seed, the command that plays it again,
@@ -33,6 +34,13 @@
 //     fenced, retired and raised, certificates pruned; by default a sixteenth of the
 //     troubles of each script is played and a crash after each call, with -share 1
 //     all of them.
+//   - TestSeedsOfAuthorities: the same for processes that fight for authorities under
+//     their sessions, decide in every chain with proofs that lead and proofs that do
+//     not, report faults, move bounds, remove what is not needed, and read; an
+//     operator deposes leaders and fences their nodes.
+//   - TestDamageAtEveryPlace: every damage at every object of an authority's layout,
+//     and everything that can be asked afterwards.
+//   - TestAQuietLeader: what a leader costs that decides nothing, and who waits for it.
 //   - session_scenes_test.go: a late renewal at every point of a takeover, a storm
 //     on five hundred leases, histories of 4,100 certificates, numbers at their end.
 //   - found_test.go, session_found_test.go: what seeds have found, each told as a scene.

@@ -22,6 +22,14 @@ func TestReplayOfSessions(t *testing.T) {
 	replay(t, world.NewSessionPlan, uint64(*seeds)/10, 3) // more happens at one instant: all leases of a session end in it
 }
 
+// And so with authorities, but for one world in twelve: a leadership's end and what a
+// caller does with it may meet at one instant, and the scheduler says which comes
+// first.
+func TestReplayOfAuthorities(t *testing.T) {
+	worlds := uint64(*seeds) / 10
+	replay(t, world.NewAuthorityPlan, worlds, 2+worlds/5)
+}
+
 func replay(t *testing.T, plan func(seed uint64) world.Plan, worlds, tolerated uint64) {
 	var differ atomic.Uint64
 	t.Run("worlds", func(t *testing.T) {

@@ -70,6 +70,9 @@ func judge(t *testing.T, v world.Verdict) {
 		if v.Plan.Nodes > 0 {
 			of = "TestSeedsOfSessions"
 		}
+		if v.Plan.Authorities > 0 {
+			of = "TestSeedsOfAuthorities"
+		}
 		t.Errorf("a world broke; replay it with: go test ./sim -run '%s$' -seed %d -v\n%s", of, v.Plan.Seed, v.Report(*steps))
 	}
 }

@@ -80,6 +80,37 @@
 //	R26  A lease is stolen from a session only after that was told; it has ended when
 //	     the session next renews.
 //
+// Of worlds with authorities:
+//
+//	R27  At one instant at most one leadership of an authority is live, by both of its
+//	     deadlines; none is live once the head says that it ended, but after force.
+//	     Tokens handed out rise, and each was granted in the head to that session.
+//	R28  A head moves by legal steps only: the sequence rises by one, and by more with
+//	     a jump; a token is the counter before it plus one and is never given twice;
+//	     whoever does not lead changes faults and numbers only; a takeover carries all
+//	     that stood.
+//	R29  A decision is admitted only with the proof of the leadership that the head
+//	     before it names, by that leadership's process, at its sequence, one by each
+//	     write. It stands there in full, follows the newest one of its chain, and what
+//	     the head says of a chain is exactly what was admitted, less what the bounds
+//	     gave up. A catalog is sealed once, a drain is committed by who began it, and
+//	     whoever a recovery replaces is over.
+//	R30  Bounds never fall, a commit stays at or above the horizon, a compaction takes
+//	     64 outcomes to 16.
+//	R31  A leadership passes on only after it was silent for its TTL of true time, when
+//	     its session is over, or when it was given up; after force only after the
+//	     superseded TTL.
+//	R32  A fault is made once, of a report that was written. A release clears exactly
+//	     the faults of the processes that stopped, none that its round did not freeze.
+//	R33  Answers to decisions are true: what stands does, by that very decision; what
+//	     was told to conflict or to be fenced never will.
+//	R34  Nothing is removed that the head reaches, no capsule from the horizon on, no
+//	     report that the head does not show, no map that the current one rests on.
+//	R35  What a snapshot, an admission and a reader say was so at one instant while they
+//	     asked; an audit is clean and counts what stands.
+//	R36  When the faults have ended every authority can be led within a bound, every
+//	     pending report gets into the head, decisions are admitted, rounds released.
+//
 // R1, R4, R5 and R7 look at all clocks at one instant of true time, which no
 // process can. Where an operator vouched for the death of a process that did
 // crash, what is left of it does not count.
@@ -92,5 +123,6 @@
 // the program they were made. What is left to the scheduler is the order in which
 // goroutines of one process wake that wait for one event, such as the closing of
 // their client: one world in some hundreds then differs by microseconds in that
-// process. A changed program gives a changed world.
+// process; with authorities one in twelve does, where a leadership ends and its caller
+// acts at one instant. A changed program gives a changed world.
 package world

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/authority"
 	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/store"
 )
@@ -109,6 +110,9 @@ func (o *oracle) sample() {
 	for _, name := range o.w.Plan.NodeNames() {
 		o.oneSession(o.nodes[name])
 	}
+	for _, name := range o.w.Plan.AuthorityNames() {
+		o.oneLeader(o.authorities[name])
+	}
 }
 
 // lost judges that p calls a lease lost (R11). A lease that merely expired may
@@ -193,6 +197,7 @@ func kind(err error) string {
 	}
 	for _, k := range []error{
 		tenure.ErrOverlap, tenure.ErrUnconfirmed, tenure.ErrHeld, tenure.ErrExpired, tenure.ErrLost, tenure.ErrReleased, tenure.ErrShutdown,
+		authority.ErrFenced, authority.ErrChanged, authority.ErrInventoryChanged, authority.ErrSuperseded,
 		tenure.ErrAlive, tenure.ErrTooShort, tenure.ErrMissingEvidence, tenure.ErrNotCurrent, tenure.ErrRegressed, tenure.ErrClosed, tenure.ErrUnknown, tenure.ErrConflict, tenure.ErrUnavailable,
 		store.ErrExists, tenure.ErrNotFound, tenure.ErrCorrupt, tenure.ErrDenied, tenure.ErrNewer, tenure.ErrInvalid,
 		context.Canceled, context.DeadlineExceeded,

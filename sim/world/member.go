@@ -58,7 +58,12 @@ func (a *actor) serve(ctx context.Context, s *Session, n int) {
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	var callers sync.WaitGroup
-	for i := range 1 + a.r.IntN(3) {
+	leases := a.r.IntN(3)
+	if a.w.Plan.Authorities > 0 {
+		leases = -1
+		a.govern(work, s, n, &callers)
+	}
+	for i := range 1 + leases {
 		b := a.p.actor(fmt.Sprint("under ", s.Proof().Term, " ", n, " caller ", i))
 		callers.Go(func() { b.under(work, s) })
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tenure-project/tenure/authority"
 	"github.com/tenure-project/tenure/store/faultstore"
 )
 
@@ -19,23 +20,27 @@ type Mutation struct {
 	// Prepare edits the plan so that the fault can show.
 	Prepare func(p *Plan)
 
-	clock     func(slot int, c *simClock)                   // breaks a clock of a process as it starts
-	forget    func(e effect) bool                           // acknowledges a write and drops it
-	late      time.Duration                                 // of a reply, by which the sender's clocks are set back at most
-	ghost     bool                                          // nobody ever comes to the front of a line
-	hasty     bool                                          // a stopped process is taken for a dead one
-	liar      bool                                          // the operator vouches for the living
-	thief     bool                                          // the operator releases what is in use
-	rollback  bool                                          // the place goes back to an older state
-	openGuard bool                                          // the guard takes every token
-	sessions  bool                                          // the world has sessions
-	twist     func(e effect) []byte                         // what is written instead of a body; nil: the body
-	mirage    func(p *Proc, key string, body []byte) []byte // what is read instead; nil: the body
-	hurry     func(body []byte) bool                        // who reads that takes a TTL to have passed
-	releases  bool                                          // somebody gives up names that are in use
-	unseals   bool                                          // somebody removes certificates that are needed
-	onlyLate  string                                        // the keys of which late speaks, by what they contain
-	blow      blow                                          // that strikes most, if not the zero value
+	clock       func(slot int, c *simClock)                   // breaks a clock of a process as it starts
+	forget      func(e effect) bool                           // acknowledges a write and drops it
+	late        time.Duration                                 // of a reply, by which the sender's clocks are set back at most
+	ghost       bool                                          // nobody ever comes to the front of a line
+	hasty       bool                                          // a stopped process is taken for a dead one
+	liar        bool                                          // the operator vouches for the living
+	thief       bool                                          // the operator releases what is in use
+	rollback    bool                                          // the place goes back to an older state
+	openGuard   bool                                          // the guard takes every token
+	sessions    bool                                          // the world has sessions
+	twist       func(e effect) []byte                         // what is written instead of a body; nil: the body
+	mirage      func(p *Proc, key string, body []byte) []byte // what is read instead; nil: the body
+	hurry       func(body []byte) bool                        // who reads that takes a TTL to have passed
+	releases    bool                                          // somebody gives up names that are in use
+	unseals     bool                                          // somebody removes certificates that are needed
+	onlyLate    string                                        // the keys of which late speaks, by what they contain
+	burns       bool                                          // somebody removes what heads reach
+	restores    bool                                          // heads go back to older states
+	authorities bool                                          // the world has authorities
+	answer      func(authority.Result) authority.Result       // what is told instead of an answer
+	blow        blow                                          // that strikes most, if not the zero value
 }
 
 func (m *Mutation) forgets(e effect) bool { return m.forget != nil && m.forget(e) }
@@ -49,13 +54,18 @@ func (m *Mutation) answered(p *Proc, key string, took time.Duration) {
 }
 
 // Control is the mutation without its fault: it only makes the same plan.
-func (m Mutation) Control() Mutation { return Mutation{Prepare: m.Prepare, sessions: m.sessions} }
+func (m Mutation) Control() Mutation {
+	return Mutation{Prepare: m.Prepare, sessions: m.sessions, authorities: m.authorities}
+}
 
 // Plan draws the plan of the kind of world that m is about.
 func (m Mutation) Plan(seed uint64) Plan {
 	p := NewPlan(seed)
 	if m.sessions {
 		p = NewSessionPlan(seed)
+	}
+	if m.authorities {
+		p = NewAuthorityPlan(seed)
 	}
 	p.Mutation = m
 	return p

@@ -14,7 +14,7 @@ import (
 // rules of which at least one must find it.
 func Mutations() map[string]Mutation {
 	all := map[string]Mutation{}
-	for _, m := range slices.Concat(brokenStores(), brokenClocks(), brokenPeople(), brokenNames()) {
+	for _, m := range slices.Concat(brokenStores(), brokenClocks(), brokenPeople(), brokenNames(), brokenAuthorities()) {
 		all[m.Name] = m
 	}
 	return all
@@ -68,7 +68,7 @@ func brokenClocks() []Mutation {
 			}
 		}},
 		{Name: "a clock that does not count suspend", Found: []string{"R1", "R2"}, blow: suspend, Prepare: noisy, clock: func(_ int, c *simClock) { c.deaf = true }},
-		{Name: "trust counts from the reply", Found: []string{"R1"}, late: time.Minute, blow: cut, Prepare: slow},
+		{Name: "trust counts from the reply", Found: []string{"R1", "R2"}, late: time.Minute, blow: cut, Prepare: slow},
 		{Name: "a holder's clock is slower than its bound", Found: []string{"R1"}, blow: cut, clock: func(slot int, c *simClock) {
 			c.rate = []float64{0.985, 1.01}[slot%2]
 		}, Prepare: func(p *Plan) {

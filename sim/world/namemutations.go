@@ -13,7 +13,7 @@ import (
 
 // read is what p reads at key instead of body, and how it takes it.
 func (m *Mutation) read(p *Proc, key string, body []byte) []byte {
-	if m.hurry != nil && m.hurry(body) {
+	if m.hurry != nil && m.hurry(body) && !p.w.calmed.Load() {
 		p.clk.shift(2 * p.w.Plan.TTL) // as if the wait were over
 	}
 	if m.mirage != nil {

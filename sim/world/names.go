@@ -193,7 +193,7 @@ func (o *oracle) nameTaken(ns *nodeState, prev, next *identity.Record, by *Proc)
 	if last.how == "" {
 		last.how, last.ended = c.How, time.Now()
 	}
-	if last.revoker {
+	if prev.Revoker != nil { // one that was ended by force fell by that
 		last.how = lease.HowReleased
 	}
 }

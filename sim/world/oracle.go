@@ -20,15 +20,16 @@ const maxBroken = 20
 type oracle struct {
 	w *World
 
-	mu       sync.Mutex
-	leases   map[string]*leaseState // by key
-	byName   map[string]*leaseState
-	archived map[string]map[tenureID]bool // resource to tenures that are archived
-	nodes    map[string]*nodeState
-	floor    uint64
-	broken   []string
-	closed   bool // nothing counts any more
-	stats    map[string]int
+	mu          sync.Mutex
+	leases      map[string]*leaseState // by key
+	byName      map[string]*leaseState
+	archived    map[string]map[tenureID]bool // resource to tenures that are archived
+	nodes       map[string]*nodeState
+	authorities map[string]*authorityState
+	floor       uint64
+	broken      []string
+	closed      bool // nothing counts any more
+	stats       map[string]int
 }
 
 // leaseState is what the oracle knows of one lease.
@@ -63,7 +64,7 @@ type tenureID struct {
 func tenureOf(t lease.Tenure) tenureID { return tenureID{t.Owner.Incarnation, t.Token} }
 
 func newOracle(w *World) *oracle {
-	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[tenureID]bool{}, nodes: map[string]*nodeState{}, stats: map[string]int{}}
+	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[tenureID]bool{}, nodes: map[string]*nodeState{}, authorities: map[string]*authorityState{}, stats: map[string]int{}}
 	for _, name := range w.Plan.Names() {
 		ls := &leaseState{name: name, handed: map[tenureID]*Handle{}, guard: guard{owners: map[uint64]*Handle{}}}
 		o.leases[store.Key(Namespace, "lease", name)] = ls
@@ -72,6 +73,9 @@ func newOracle(w *World) *oracle {
 	}
 	for _, name := range w.Plan.NodeNames() {
 		o.nodes[name] = newNodeState(name)
+	}
+	for _, name := range w.Plan.AuthorityNames() {
+		o.authorities[name] = newAuthorityState(name)
 	}
 	return o
 }
@@ -122,6 +126,10 @@ func (o *oracle) applied(e effect) {
 	o.stats["effects"]++
 	if ls := o.leases[e.key]; ls != nil {
 		o.leaseEffect(ls, e)
+		return
+	}
+	if as := o.authorityOf(e.key); as != nil {
+		o.authorityEffect(as, e)
 		return
 	}
 	switch {
@@ -337,6 +345,10 @@ type observer struct {
 // Observe judges what the client says of its leases (R11, R13).
 func (v observer) Observe(e tenure.Event) {
 	o := v.o
+	if e.Authority != "" {
+		o.leadershipEvent(v.p, e)
+		return
+	}
 	if e.Node != "" {
 		o.sessionEvent(v.p, e)
 		return

@@ -24,8 +24,12 @@ type Plan struct {
 	// Nodes is how many node names the processes fight for; 0 makes a world without
 	// sessions.
 	Nodes int
-	// NoDelete denies every deletion of a certificate, NoList fails every listing of
-	// certificates.
+	// Authorities is how many authorities the sessions fight for; 0 makes a world
+	// without any.
+	Authorities int
+	// NoDelete denies every deletion of a certificate or an object of an authority,
+	// NoList fails every listing of certificates, and lets every second listing of an
+	// authority's objects hang.
 	NoDelete, NoList bool
 	// TTL, Attempt, Margin, Poll, Rho and Release are the clients' settings; zero
 	// means the default.
@@ -132,6 +136,9 @@ func (p Plan) String() string {
 	if p.Nodes > 0 {
 		s += fmt.Sprintf(", %d nodes", p.Nodes)
 	}
+	if p.Authorities > 0 {
+		s += fmt.Sprintf(", %d authorities, haste %d", p.Authorities, p.Haste)
+	}
 	if p.Mutation.Name != "" {
 		s += ", mutation: " + p.Mutation.Name
 	}
@@ -173,6 +180,31 @@ func NewSessionPlan(seed uint64) Plan {
 	return p
 }
 
+// AuthorityNames are the authorities.
+func (p Plan) AuthorityNames() []string { return []string{"first", "second", "third"}[:p.Authorities] }
+
+// NewAuthorityPlan draws from a seed the plan of a world whose sessions fight for
+// authorities, and decide in all their chains. Most processes have a node of their
+// own, under which they come back after a crash.
+func NewAuthorityPlan(seed uint64) Plan {
+	r := dice(seed, "authority plan")
+	p := NewPlan(seed)
+	p.Slots = 2 + r.IntN(4)
+	p.Nodes = max(2, p.Slots-r.IntN(2))
+	p.Authorities = 1 + r.IntN(2)
+	p.Leases, p.Haste, p.Outage, p.Retention = 0, 1+r.IntN(3), false, chance(r, 0.3)
+	p.Length = time.Duration(8+r.IntN(8)) * p.TTL
+	p.NoDelete, p.NoList = chance(r, 0.1), chance(r, 0.1)
+	if p.Calm {
+		p.Latency = min(p.Latency, p.TTL/100) // one in fifty takes ten times as long
+	}
+	if chance(r, 0.1) { // long histories, which compact themselves
+		p.Haste, p.Authorities, p.Latency, p.SlowReplies = 8, 1, p.TTL/400, 0
+		p.Intensity /= 8
+	}
+	return p
+}
+
 // options are what every client of the world is made with.
 func (p Plan) options() []tenure.Option {
 	opts := []tenure.Option{
@@ -204,6 +236,8 @@ func (p Plan) rules() []faultstore.Rule {
 	if p.NoList {
 		rules = append(rules, faultstore.Rule{Ops: []faultstore.Op{faultstore.OpList}, Fault: faultstore.Fail(store.ErrUnavailable), Match: func(c faultstore.Call) bool {
 			return strings.HasPrefix(c.Key, store.Prefix(Namespace, "certificate"))
+		}}, faultstore.Rule{Ops: []faultstore.Op{faultstore.OpList}, Odds: 0.5, Fault: faultstore.Hang(), Match: func(c faultstore.Call) bool {
+			return strings.HasPrefix(c.Key, store.Prefix(Namespace, "authority-log"))
 		}})
 	}
 	if p.SlowReplies > 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/core/lease"
 	"github.com/tenure-project/tenure/store/faultstore"
 )
 
@@ -40,6 +41,9 @@ func play(p Plan) Verdict {
 	}
 	if p.Mutation.releases || p.Mutation.unseals {
 		others.Go(func() { w.meddle(ctx) })
+	}
+	if p.Mutation.burns || p.Mutation.restores {
+		others.Go(func() { w.vandalize(ctx) })
 	}
 	others.Go(func() { w.look(ctx) })
 	select {
@@ -124,15 +128,18 @@ func (p *Proc) main(slot int) {
 	}
 	if nodes := p.w.Plan.Nodes; nodes > 0 {
 		callers.Go(func() { p.actor("member").belong(p.until(5), slot%nodes) })
-		if chance(a.r, 0.2) { // a second session of the process, or a rival in it
+		if p.w.Plan.Authorities == 0 && chance(a.r, 0.2) { // a second session of the process, or a rival in it
 			callers.Go(func() { p.actor("second member").belong(p.until(6), (slot+1)%nodes) })
 		}
 		if slot < 2 && !p.w.Plan.Calm {
 			callers.Go(func() { p.actor("tender").tend(p.until(8)) })
 		}
 	}
-	if slot == 0 && !p.w.Plan.Calm {
+	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Leases > 0 {
 		callers.Go(func() { p.actor("operator").operate(p.until(9)) })
+	}
+	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Authorities > 0 {
+		callers.Go(func() { p.actor("overruler").overrule(p.until(10)) })
 	}
 	p.Sleep(p.ctx, p.w.Plan.TTL+about(a.r, 5*p.w.Plan.TTL))
 	p.Sleep(context.Background(), time.Microsecond)
@@ -149,6 +156,9 @@ func (p *Proc) main(slot int) {
 
 // callers is how many callers hold leases without a session.
 func (p *Proc) callers(r *rand.Rand) int {
+	if p.w.Plan.Leases == 0 {
+		return 0
+	}
 	if p.w.Plan.Nodes > 0 {
 		return r.IntN(2)
 	}
@@ -280,6 +290,7 @@ func (w *World) inherit() {
 	}
 	wg.Wait()
 	if p := w.procNamed("heir1"); p.Client != nil {
+		w.succeed(p)
 		for _, name := range w.Plan.Names() {
 			w.remember(p, name)
 		}
@@ -344,9 +355,18 @@ func (w *World) takeName(p *Proc, node string) {
 	}
 	w.oracle.count("names inherited")
 	p.Sleep(p.ctx, time.Microsecond)
-	if err := s.Quit(func() error { return s.Leave(p.ctx) }); err != nil {
+	if err := s.Quit(func() error { return s.Leave(p.ctx) }); err != nil && !w.gone(s) {
 		w.oracle.failNow("R14", "%s: no leave after the faults ended: %v", node, err)
 	}
+}
+
+// gone reports whether the record says that a session left, though its process may
+// have been told too slowly to know.
+func (w *World) gone(s *Session) bool {
+	w.oracle.mu.Lock()
+	defer w.oracle.mu.Unlock()
+	st := w.oracle.nodes[s.Node()].starts[s.Proof().Incarnation]
+	return w.Plan.SlowReplies > 0 && st != nil && st.how == lease.HowReleased
 }
 
 // patience is how long a lease may be out of reach after the faults ended: what
