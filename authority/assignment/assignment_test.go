@@ -464,7 +464,7 @@ func TestDamagedObjects(t *testing.T) {
 			t.Errorf("another staged map was written down: %+v, %v", got, err)
 		}
 		w.Damage(proposal, nil)
-		if got, err := b.c.Current(ctx); !errors.Is(err, store.ErrNotFound) {
+		if got, err := b.c.Current(ctx); !errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotFound) {
 			t.Errorf("a staged map that is gone: %+v, %v", got, err)
 		}
 	})

@@ -74,7 +74,8 @@ func blobOf(ctx context.Context, rd *authority.Reader, e *core.Entry) ([]byte, e
 }
 
 // Reread reads the head and calls f with it, again if what f read was given up while the
-// chain moved on. What is missing at an unchanged chain is f's error.
+// chain moved on. What is missing at an unchanged chain that has entries is ErrCorrupt:
+// something that was decided names it.
 func Reread(ctx context.Context, rd *authority.Reader, chain string, f func(s authority.Snapshot) error) error {
 	var err error
 	for range Walks {
@@ -82,7 +83,13 @@ func Reread(ctx context.Context, rd *authority.Reader, chain string, f func(s au
 		if s, err = rd.Snapshot(ctx); err != nil {
 			return err
 		}
-		if err = f(s); !errors.Is(err, store.ErrNotFound) || s.Validate(ctx, authority.Part(chain)) == nil {
+		if err = f(s); !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
+		if s.Validate(ctx, authority.Part(chain)) == nil {
+			if _, decided := s.Chain(chain); decided {
+				err = store.Errorf(store.ErrCorrupt, "", "read", rd.Name(), "chain %s: %v", chain, err)
+			}
 			return err
 		}
 	}

@@ -24,7 +24,8 @@ func seal(w *chaintest.World, p *chaintest.Process, text string) authority.Link 
 }
 
 // What was given up while the chain moved on is read again at the newer head; what is
-// missing at an unchanged one is the error.
+// missing at an unchanged one that has entries is damage, and at one without them not
+// there yet.
 //
 // SPEC LA5 LA8
 func TestReread(t *testing.T) {
@@ -44,8 +45,13 @@ func TestReread(t *testing.T) {
 		}
 		calls = 0
 		err = chains.Reread(w.Context(), p.A.Reader(), authority.Catalog, func(authority.Snapshot) error { calls++; return store.ErrNotFound })
-		if !errors.Is(err, store.ErrNotFound) || calls != 1 {
+		if !errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrNotFound) || calls != 1 {
 			t.Errorf("a chain that did not: %d calls, %v", calls, err)
+		}
+		calls = 0
+		err = chains.Reread(w.Context(), p.A.Reader(), authority.Assignment, func(authority.Snapshot) error { calls++; return store.ErrNotFound })
+		if !errors.Is(err, store.ErrNotFound) || calls != 1 {
+			t.Errorf("an empty chain: %d calls, %v", calls, err)
 		}
 		calls = 0
 		err = chains.Reread(w.Context(), p.A.Reader(), authority.Catalog, func(authority.Snapshot) error { calls++; return store.ErrCorrupt })
