@@ -48,8 +48,14 @@ type Event struct {
 }
 
 // Observer receives events. Observe is called from the goroutine that renews or
-// decides: it must not block. Whether something is held at an instant is not to be
-// counted from events: ask Live when the metrics are read.
+// decides, in the middle of it: nothing is renewed, and no decision of an authority
+// goes on, until it returns. So it must not block. It may ask what is answered from
+// memory (Live, Remaining, Err, Leads, Health). It must not call what waits for the
+// store or for an end (Acquire, Release, Leave, Close, Lead, StepDown, Append, Report
+// and the like): such a call may wait for the very goroutine that it is made in, for
+// ever. Hand the event over to a goroutine of your own for that, and do not wait for
+// it. Whether something is held at an instant is not to be counted from events: ask
+// Live when the metrics are read.
 type Observer interface {
 	Observe(Event)
 }

@@ -394,16 +394,17 @@ func faultOf(s core.Slot) Fault {
 }
 
 // Pending lists the fault reports that wait at their reporters' keys and that the
-// head does not show yet. One of another start than the head has for its term is
-// store.ErrCorrupt. For people and tests.
+// head does not show yet. The error tells of those that cannot be read, beside the
+// others, and of one of another start than the head has for its term, which is
+// store.ErrCorrupt: such a report holds up every release (RF). For people and tests.
 func (r *Reader) Pending(ctx context.Context) ([]Fault, error) {
-	found, _, err := r.found(ctx, func(string) bool { return false })
-	if err != nil {
+	found, listed, err := r.found(ctx, func(string) bool { return false })
+	if listed == nil {
 		return nil, err
 	}
-	s, err := r.read(ctx)
-	if err != nil {
-		return nil, err
+	s, bad := r.read(ctx)
+	if bad != nil {
+		return nil, bad
 	}
 	var all []Fault
 	for _, element := range slices.Sorted(maps.Keys(found)) {
@@ -411,8 +412,8 @@ func (r *Reader) Pending(ctx context.Context) ([]Fault, error) {
 		if s.head != nil {
 			fate, known := s.head.FateOf(p)
 			if fate == core.Clash {
-				err = store.Errorf(store.ErrCorrupt, r.identity(), "read", r.key(kindReport, element),
-					"two process starts of node %q claim term %d: stop and look", p.Node, p.Term)
+				err = errors.Join(err, store.Errorf(store.ErrCorrupt, r.identity(), "read", r.key(kindReport, element),
+					"two process starts of node %q claim term %d: stop and look", p.Node, p.Term))
 			}
 			if known {
 				continue

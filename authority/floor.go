@@ -49,8 +49,12 @@ func (a *Authority) Advance(ctx context.Context, p tenure.Proof, chain string, f
 // the release repeats it. It replaces an unfinished round. ErrFenced if p does not
 // lead.
 func (a *Authority) BeginRound(ctx context.Context, p tenure.Proof, plan []byte) (Round, error) {
-	digest := core.DigestOf("plan", plan)
+	digest, mine := core.DigestOf("plan", plan), map[string]bool{}
 	s, err := a.change(ctx, p, func(h *core.Head, attempt string) (*core.Head, error) {
+		if h.Round != nil && mine[h.Round.ID] {
+			return nil, nil // it was begun, though the driver repeated the write and said otherwise
+		}
+		mine[attempt] = true
 		return h.BeginRound(core.Proof(p), attempt, digest)
 	})
 	if err != nil {

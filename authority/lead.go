@@ -282,6 +282,9 @@ func (c *campaign) first(ctx context.Context) (*Leader, error) {
 		return nil, err
 	}
 	next, err := core.First(claim)
+	if err == nil {
+		err = c.neverLed(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -292,6 +295,30 @@ func (c *campaign) first(ctx context.Context) (*Leader, error) {
 		}
 		return err
 	})
+}
+
+// neverLed returns an error if the log has entries, though there is no head: a head is
+// never deleted, so somebody lost it. Beginning anew would leave its whole log
+// unreachable, and the next pruner would remove it. A listing that fails shows nothing,
+// and stands in nobody's way.
+func (c *campaign) neverLed(ctx context.Context) error {
+	a := c.a
+	for element, err := range a.elements(ctx, a.key(string(core.KindEntry), ""), "") {
+		if err != nil {
+			a.c.Log.Warn("authority: cannot list the log before it is begun", "authority", a.name, "error", err)
+			return nil
+		}
+		s, err := a.read(ctx)
+		switch {
+		case err != nil:
+			return err
+		case s.head != nil: // somebody was faster
+			return store.Errorf(store.ErrConflict, a.identity(), "lead", a.name, "it was begun meanwhile")
+		}
+		return store.Errorf(store.ErrCorrupt, a.identity(), "lead", a.headKey,
+			"the head is gone, and its log is there (entry %s): put the head back, or move what is under %s away and begin anew", element, a.logKey)
+	}
+	return nil
 }
 
 // win writes next and publishes the leadership that it gives, if check agrees,

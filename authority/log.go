@@ -123,7 +123,7 @@ func (f *files) fetchKey(ctx context.Context, key string, limit int) ([]byte, er
 	for wait := p.Backoff; ; wait = min(2*wait, 16*p.Backoff) {
 		body, err := f.get(ctx, key, limit)
 		if errors.Is(err, store.ErrCorrupt) {
-			return []byte{}, nil
+			return core.Spoilt(err), nil
 		}
 		if err == nil || !retryable(err) || f.c.Clock.Boot() >= until || !clock.Sleep(f.c.Clock, p.Jitter(wait), ctx.Done()) {
 			return body, err

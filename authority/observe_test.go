@@ -113,3 +113,57 @@ func TestHealthIsTheTruth(t *testing.T) {
 		want("stepped down", false, 3, tenure.EventReleased)
 	})
 }
+
+// asking asks at every event what is answered from memory.
+type asking struct {
+	mu   sync.Mutex
+	p    *proc
+	l    *Leader
+	seen map[tenure.EventKind]bool
+}
+
+func (o *asking) Observe(e tenure.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.p == nil || e.Authority != theOne {
+		return
+	}
+	h, l := o.p.Health(), o.p.Leader()
+	if l != nil {
+		o.l = l
+	}
+	if o.l == nil || h.Token != e.Token || h.Leading != (l != nil) || o.p.Leads(o.l.Proof()) != o.l.Live() || o.l.Live() != (o.l.Remaining() > 0) || o.l.Live() && o.l.Err() != nil {
+		o.p.w.t.Errorf("%s: %+v", e.Kind, h)
+	}
+	o.seen[e.Kind] = true
+}
+
+// An observer may ask, in the middle of whatever it is told of, what is answered from
+// memory, and gets the truth.
+//
+// SPEC UI2 LA7
+func TestObserverMayAsk(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		o := &asking{seen: map[tenure.EventKind]bool{}}
+		p := w.proc(func(s *setup) { s.more = []tenure.Option{tenure.WithObserver(o)} })
+		o.mu.Lock()
+		o.p = p
+		o.mu.Unlock()
+		l := p.lead()
+		p.append(l, abort(1), Created)
+		rested(t, ttl)
+		p.link.Add(faultstore.Rule{Match: heads, Fault: faultstore.Hang()})
+		<-l.own.Done()
+		synctest.Wait()
+		p.link.Clear()
+		w.stepDown(p.lead())
+		synctest.Wait()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		for _, k := range []tenure.EventKind{tenure.EventAcquired, tenure.EventDecided, tenure.EventRenewed, tenure.EventRenewFailed, tenure.EventLost, tenure.EventReleased} {
+			if !o.seen[k] {
+				t.Errorf("%s was not told", k)
+			}
+		}
+	})
+}

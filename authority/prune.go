@@ -75,6 +75,7 @@ type batch struct {
 	trails   map[string]*core.Trail
 	flight   func() core.Flight
 	deleting func(n core.Name)
+	from     map[core.Kind]string // the cursor when the run began
 	names    []core.Name
 	done     Pruned
 }
@@ -82,7 +83,7 @@ type batch struct {
 // run lists, then looks what is on its way, and then reads the head: in this order
 // nothing that is removed can come to be linked (LA8).
 func (b *batch) run(ctx context.Context) (Pruned, error) {
-	b.done, b.names = Pruned{}, nil
+	b.done, b.names, b.from = Pruned{}, nil, maps.Clone(b.cursor)
 	for _, kind := range []core.Kind{core.KindEntry, core.KindBlob} {
 		if err := b.list(ctx, kind); err != nil {
 			return b.done, err
@@ -100,10 +101,7 @@ func (b *batch) run(ctx context.Context) (Pruned, error) {
 	for i, n := range b.names {
 		if b.done.Removed == batchDeletes {
 			b.done.More = true
-			b.cursor[n.Kind] = "" // from here on nothing was judged
-			if i > 0 && b.names[i-1].Kind == n.Kind {
-				b.cursor[n.Kind] = b.names[i-1].Element()
-			}
+			b.goBack(i)
 			break
 		}
 		if !linked.Removable(n, flight) {
@@ -121,6 +119,17 @@ func (b *batch) run(ctx context.Context) (Pruned, error) {
 		b.done.Removed++
 	}
 	return b.done, errors.Join(errs...)
+}
+
+// goBack sets the cursors back to before the names from the i-th on, of any kind: they
+// were not judged.
+func (b *batch) goBack(i int) {
+	for _, n := range b.names[i:] {
+		b.cursor[n.Kind] = b.from[n.Kind]
+	}
+	if i > 0 && b.names[i-1].Kind == b.names[i].Kind {
+		b.cursor[b.names[i].Kind] = b.names[i-1].Element()
+	}
 }
 
 // list takes the next names of one kind.

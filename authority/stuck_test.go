@@ -123,3 +123,34 @@ func TestBadProofLeavesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A head that was lost, whose log is there, is not begun anew: nothing would reach the
+// log, and the pruner would remove it. What only looks so is no reason.
+//
+// SPEC LA8 LS12
+func TestLostHeadIsNotBegunAnew(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p, q := w.proc(), w.proc()
+		l := p.lead()
+		p.append(l, abort(1), Created)
+		w.stepDown(l)
+		head := w.get(p.headKey)
+		w.set(p.headKey, nil)
+		_, err := q.Lead(t.Context())
+		wantErr(t, err, store.ErrCorrupt)
+		_, err = q.TryLead(t.Context())
+		wantErr(t, err, store.ErrCorrupt)
+		w.set(p.headKey, head)
+		if l := q.lead(); l.Token() != 2 {
+			t.Errorf("token %d", l.Token())
+		}
+		w.audit(q.Reader())
+	})
+	t.Run("a list that fails", func(t *testing.T) {
+		inWorld(t, func(t *testing.T, w *world) {
+			p := w.proc()
+			p.link.Add(faultstore.Rule{Ops: []faultstore.Op{faultstore.OpList}, Fault: faultstore.Fail(store.ErrDenied)})
+			p.lead()
+		})
+	})
+}

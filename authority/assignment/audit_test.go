@@ -6,6 +6,7 @@ import (
 
 	"github.com/tenure-project/tenure/authority"
 	"github.com/tenure-project/tenure/authority/assignment"
+	"github.com/tenure-project/tenure/authority/checkpoint"
 	"github.com/tenure-project/tenure/authority/internal/chaintest"
 	"github.com/tenure-project/tenure/store"
 )
@@ -49,5 +50,34 @@ func TestAuditReadsTheMap(t *testing.T) {
 		}
 		w.Damage(last, nil)
 		w.Sound(a.A.Reader()) // it is written down
+	})
+}
+
+// The map of version 1 is named by no decision. Where it is gone, and checkpoints were
+// made under it, nobody seeds another in its place.
+//
+// SPEC AS CK
+func TestLostSeed(t *testing.T) {
+	chaintest.Run(t, func(w *chaintest.World) {
+		a := lead(w, "a")
+		b := assignment.Participant{Node: "b", Incarnation: a.me.Incarnation}
+		a.seed(a.me)
+		cp, err := checkpoint.Open(a.A, "dddddddd-4444-4444-8444-444444444444")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cur, err := a.c.Current(w.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := cp.Commit(w.Context(), a.p, checkpoint.Capsule{Attempt: checkpoint.Attempt{Epoch: 1, Checkpoint: 1}, Fence: cur.Fence})
+		w.Want("commit", res.Result, err, authority.Created)
+		w.Damage(w.Keys(a.A, "assignment")[0], nil)
+		if _, _, err := a.c.Seed(w.Context(), spread(a.me, b)); !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("another seed: %v", err)
+		}
+		if _, ours, err := a.c.Seed(w.Context(), spread(a.me)); err != nil || !ours {
+			t.Errorf("the very one: %v, %v", ours, err)
+		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tenure-project/tenure/authority/internal/chains"
 	coreauthority "github.com/tenure-project/tenure/internal/core/authority"
 	core "github.com/tenure-project/tenure/internal/core/authority/assignment"
+	"github.com/tenure-project/tenure/internal/core/authority/checkpoint"
 	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/store"
 )
@@ -29,7 +30,8 @@ func Open(a *authority.Authority) *Client {
 
 // Seed makes owners, by slot, version 1, if there is none (AS). It returns the version
 // 1 that stands, and whether it is this one. Once a later version was decided on it is
-// store.ErrConflict. A seed is no decision and changes no head: whoever waits for it
+// store.ErrConflict; where checkpoints name another version 1, whose map is gone, it is
+// store.ErrCorrupt. A seed is no decision and changes no head: whoever waits for it
 // looks again from time to time (authority.Snapshot.Next does not tell of it).
 func (c *Client) Seed(ctx context.Context, owners []Participant) (m *Map, ours bool, err error) {
 	if m, err = core.NewMap(1, owners); err != nil {
@@ -43,6 +45,12 @@ func (c *Client) Seed(ctx context.Context, owners []Participant) (m *Map, ours b
 		if chain, decided := s.Chain(authority.Assignment); decided {
 			return nil, false, store.Errorf(store.ErrConflict, "", "seed", c.a.Name(), "version %d was decided on already", chain.Head.Key)
 		}
+		if stands, err := c.installed(ctx, 1); err != nil || stands != nil {
+			return stands, stands != nil && stands.Fence().State() == m.Fence().State(), err
+		}
+		if err := c.unnamed(ctx, s, m.Fence()); err != nil {
+			return nil, false, err
+		}
 	}
 	body, err := m.Encode()
 	if err != nil {
@@ -55,6 +63,27 @@ func (c *Client) Seed(ctx context.Context, owners []Participant) (m *Map, ours b
 	}
 	m, err = core.DecodeMap(key, stands)
 	return m, false, err
+}
+
+// unnamed returns an error if a checkpoint names another version 1 than f: the map that
+// was seeded is gone then, and nothing in the log but checkpoints tells of it.
+func (c *Client) unnamed(ctx context.Context, s authority.Snapshot, f *Fence) error {
+	chain, ok := s.Chain(authority.Checkpoint)
+	if !ok {
+		return nil
+	}
+	d, err := chains.Decode(ctx, c.r, checkpoint.Rules{}, chain.Head)
+	if errors.Is(err, store.ErrNotFound) { // compacted since: there are newer ones
+		return store.Errorf(store.ErrConflict, "", "seed", c.a.Name(), "the checkpoints change at present: look again")
+	}
+	if err != nil {
+		return err
+	}
+	if o := d.Item.Value.(*checkpoint.Outcome); o.Fence.Version >= 1 && o.Fence.State() != f.State() {
+		return store.Errorf(store.ErrCorrupt, "", "seed", c.a.Name(),
+			"the checkpoint of epoch %d was made under another version 1: its map at %s is gone, and must be put back", o.Epoch, c.r.Key(kindInstalled, versionElement(1)))
+	}
+	return nil
 }
 
 // Proposal is a map that is staged: it stands in the store, under its version and

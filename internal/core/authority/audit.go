@@ -116,7 +116,11 @@ func (a *Audit) Take(body []byte) {
 func (a *Audit) judge(s Step, blob []byte) {
 	e := s.Entry
 	if e.Blob != nil && e.Blob.Verify("", blob) != nil {
-		a.fail(s.Link, e.Chain, Altered, "its blob has other bytes")
+		detail := "its blob has other bytes"
+		if why, bad := spoilt(blob); bad {
+			detail = "the store cannot read its blob: " + why
+		}
+		a.fail(s.Link, e.Chain, Altered, detail)
 		return
 	}
 	it, err := Verify(a.rules[e.Chain], s.Link.Name().Element(), e, blob)

@@ -73,10 +73,25 @@ func (b Blob) Valid() error {
 
 // Verify returns ErrCorrupt unless body is what b refers to (LA4).
 func (b Blob) Verify(key string, body []byte) error {
+	if why, bad := spoilt(body); bad {
+		return store.Errorf(store.ErrCorrupt, "", "read", key, "the store cannot read the blob: %s", why)
+	}
 	if uint64(len(body)) != b.Length || DigestOf(BodyDomain, body) != b.Digest {
 		return store.Errorf(store.ErrCorrupt, "", "read", key, "the blob's %d bytes are not the %d bytes that were admitted", len(body), b.Length)
 	}
 	return nil
+}
+
+// spoiltMark begins the bytes that Spoilt makes. Nothing rests on it: no digest is of
+// such bytes, wherever they come from.
+const spoiltMark = "\x00spoilt: "
+
+// Spoilt stands for the bytes of an object that the store itself found damaged: they
+// pass for nothing, and whoever judges them says why.
+func Spoilt(err error) []byte { return []byte(spoiltMark + err.Error()) }
+
+func spoilt(body []byte) (why string, bad bool) {
+	return strings.CutPrefix(string(body[:min(len(body), 4<<10)]), spoiltMark)
 }
 
 // Entry is one decision, an immutable object that its leader writes before the

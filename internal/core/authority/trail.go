@@ -146,6 +146,9 @@ func (t *Trail) read(l Link, body []byte) (*Entry, error) {
 	if body == nil {
 		return nil, t.fail(l, Missing, "no object has this name")
 	}
+	if why, bad := spoilt(body); bad {
+		return nil, t.fail(l, Altered, "the store cannot read it: "+why)
+	}
 	if DigestOf(EntryDomain, body) != l.Digest {
 		return nil, t.fail(l, Altered, "its bytes have another digest than the link")
 	}
