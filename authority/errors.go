@@ -65,10 +65,19 @@ func heldBy(h *core.Head) *HeldError {
 }
 
 // BrokenError is the first broken link that was found: which chain, which object,
-// what is wrong with it (LA5). It is a store.ErrCorrupt.
+// what is wrong with it (LA5). It is a store.ErrCorrupt. Nothing behind it is proven;
+// putting the object back with its very bytes mends it.
+//
+//	Chain  string // the chain's name
+//	Link   Link   // names the entry at which the chain breaks
+//	Flaw   Flaw   // what is wrong
+//	Detail string // the same for people
+//	Object string // KIND/ELEMENT of what is broken, where it is not the entry itself
+//
+//	func (b *BrokenError) Where() string // KIND/ELEMENT of what is to be put back; see [Reader.Key]
 type BrokenError = core.Break
 
-// Flaw says what is wrong with a broken link.
+// Flaw says what is wrong with a broken link. It is a string.
 type Flaw = core.Flaw
 
 // The flaws that a walk finds (LA5).

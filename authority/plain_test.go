@@ -79,7 +79,7 @@ func TestPlainPath(t *testing.T) {
 func TestRequests(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		p, q := w.proc(), w.proc()
-		if got := p.used(func() { p.lead() }); got != "get head, create head" {
+		if got := p.used(func() { p.lead() }); got != "get head, list entry, create head" {
 			t.Errorf("the first grant: %s", got)
 		}
 		l := p.Leader()

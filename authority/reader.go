@@ -154,10 +154,12 @@ func (w *entries) moved(ctx context.Context) (bool, error) {
 func (w *entries) entry(ctx context.Context, s core.Step) (Entry, error) {
 	f, rules := w.f, w.rules
 	e := Entry{Chain: rules.Chain(), Link: s.Link, Proof: tenure.Proof(s.Entry.Proof), Marked: s.Entry.Marked, At: time.UnixMilli(s.Entry.At), Body: s.Entry.Body}
+	object := "" // the entry itself
 	broken := func(flaw Flaw, detail string) error {
-		return &BrokenError{Chain: e.Chain, Link: s.Link, Flaw: flaw, Detail: detail}
+		return &BrokenError{Chain: e.Chain, Link: s.Link, Flaw: flaw, Detail: detail, Object: object}
 	}
 	if n, ok := s.Entry.BlobName(); ok {
+		object = string(n.Kind) + "/" + n.Element()
 		blob, err := w.ahead.fetch(ctx, n, core.MaxBlob)
 		if err != nil {
 			return e, err
@@ -168,7 +170,7 @@ func (w *entries) entry(ctx context.Context, s core.Step) (Entry, error) {
 		if s.Entry.Blob.Verify(f.key(string(n.Kind), n.Element()), blob) != nil {
 			return e, broken(Altered, "its blob has other bytes")
 		}
-		e.Body = blob
+		e.Body, object = blob, ""
 	}
 	it, err := core.Verify(rules, s.Link.Name().Element(), s.Entry, e.Body)
 	if err != nil {

@@ -134,7 +134,7 @@ func (f *furnisher) furnish(reigns int) {
 }
 
 var ruinFence = &assignment.Fence{
-	Version: 1, Slots: 1, Digest: core.DigestOf("map", nil),
+	Version: 9, Slots: 1, Digest: core.DigestOf("map", nil),
 	Participants: []assignment.Participant{{Node: "a", Incarnation: world.Deployment}},
 }
 

@@ -79,9 +79,9 @@ func (c *Client) unnamed(ctx context.Context, s authority.Snapshot, f *Fence) er
 	if err != nil {
 		return err
 	}
-	if o := d.Item.Value.(*checkpoint.Outcome); o.Fence.Version >= 1 && o.Fence.State() != f.State() {
+	if o := d.Item.Value.(*checkpoint.Outcome); o.Fence.Version == 1 && o.Fence.State() != f.State() {
 		return store.Errorf(store.ErrCorrupt, "", "seed", c.a.Name(),
-			"the checkpoint of epoch %d was made under another version 1: its map at %s is gone, and must be put back", o.Epoch, c.r.Key(kindInstalled, versionElement(1)))
+			"the checkpoint of epoch %d was made under another version 1: its map at %s is gone: put it back, or seed that very map", o.Epoch, c.r.Key(kindInstalled, versionElement(1)))
 	}
 	return nil
 }
