@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -69,15 +70,27 @@ func whatIs(e authority.Entry) string {
 		return fmt.Sprintf("%s of epoch %d, checkpoint %d", v.Verdict, v.Epoch, v.Checkpoint)
 	case *assignment.Decision:
 		if v.Kind == assignment.Replace {
-			return fmt.Sprintf("recovery to version %d, without %d processes", v.Target.Version, len(v.Removed))
+			return fmt.Sprintf("recovery to version %d, without %s", v.Target.Version, counted(len(v.Removed), "process"))
 		}
 		return fmt.Sprintf("%s of a drain to version %d", v.Verdict, v.Target.Version)
 	case *recovery.Release:
-		return fmt.Sprintf("release of generation %d, %d processes stopped", v.Generation, len(v.Stopped))
+		return fmt.Sprintf("release of generation %d, %s stopped", v.Generation, counted(len(v.Stopped), "process"))
 	case *catalog.Manifest:
-		return fmt.Sprintf("catalog of %d definitions", len(v.Definitions))
+		return "catalog of " + counted(len(v.Definitions), "definition")
 	}
 	return ""
+}
+
+// counted is a number of things, of which one is called what.
+func counted(n int, what string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "s"):
+		what += "es"
+	default:
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 // entriesOf reads the entries of some chains, newest first. What was read before an
@@ -88,7 +101,7 @@ func entriesOf(ctx context.Context, r *authority.Reader, chains ...string) ([]au
 	for _, chain := range chains {
 		for e, err := range r.Entries(ctx, chain) {
 			if err != nil {
-				failed = append(failed, err)
+				failed = append(failed, withKey(r, err))
 				break
 			}
 			all = append(all, e)
@@ -146,6 +159,9 @@ could be read.`,
 				all, err := entriesOf(ctx, r, chains...)
 				if limit > 0 && uint64(len(all)) > limit {
 					all = all[:limit]
+				}
+				if len(all) == 0 && err != nil { // nothing is known of what was decided
+					return err
 				}
 				return errors.Join(a.printLog(c.Namespace(), name, all, asJSON), err)
 			})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -33,6 +34,35 @@ type breakJSON struct {
 	Object   string `json:"object"`
 	Flaw     string `json:"flaw"`
 	Detail   string `json:"detail"`
+	Restore  string `json:"restore"`
+}
+
+// auditError says that an audit found breaks, which were shown already.
+type auditError struct {
+	name   string
+	breaks int
+	err    error
+}
+
+func (e *auditError) Error() string {
+	return fmt.Sprintf("the log of %s is broken in %s, named above", showName(e.name), counted(e.breaks, "place"))
+}
+
+func (e *auditError) Unwrap() error { return e.err }
+
+// keyOf is the store's key of what is broken: what is to be put back.
+func keyOf(r *authority.Reader, b *authority.BrokenError) string {
+	kind, element, _ := strings.Cut(b.Where(), "/")
+	return r.Key(kind, element)
+}
+
+// withKey adds to a broken link what is to be put back.
+func withKey(r *authority.Reader, err error) error {
+	var b *authority.BrokenError
+	if errors.As(err, &b) {
+		return fmt.Errorf("%w (restore %s)", err, keyOf(r, b))
+	}
+	return err
 }
 
 func newAuthorityAuditCmd(a *app) *cobra.Command {
@@ -42,10 +72,14 @@ func newAuthorityAuditCmd(a *app) *cobra.Command {
 		Short: "Check every link of an authority's log",
 		Long: `Read everything that the head reaches, every decision of every chain and its
 large bodies, and check each against the link to it: bytes, order, counts and
-who decided. Exit code 0 if all is sound, else 65, with the first broken link.
-Nothing is changed.`,
+who decided. The capsules of the commits from the horizon on are read too, and
+the map that the newest assignment installed. Not covered is what no decision
+names: a map of version 1 that was seeded, before the first drain or recovery.
+
+Exit code 0 if all is sound, else 65, with the broken links and the keys of
+what is to be restored. Nothing is changed.`,
 		Example: `  tenure authority audit scheduler
-  tenure authority audit scheduler --json | jq -r '.breaks[].object'`,
+  tenure authority audit scheduler --json | jq -r '.breaks[].restore'`,
 		Args:              args(1, "NAME"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -73,14 +107,22 @@ func (a *app) audit(ctx context.Context, c *tenure.Client, r *authority.Reader, 
 		Entries: report.Entries, Sound: err == nil, Breaks: []breakJSON{},
 	}
 	for _, b := range report.Breaks {
-		j.Breaks = append(j.Breaks, breakJSON{b.Chain, b.Link.Sequence, b.Link.Key, b.Link.Name().Element(), string(b.Flaw), b.Detail})
+		j.Breaks = append(j.Breaks, breakJSON{b.Chain, b.Link.Sequence, b.Link.Key, b.Link.Name().Element(), string(b.Flaw), b.Detail, keyOf(r, b)})
+	}
+	if err != nil {
+		err = &auditError{name: j.Authority, breaks: len(j.Breaks), err: err}
 	}
 	if asJSON {
 		return errors.Join(a.json(j), err)
 	}
-	a.printf("read the log of %s at sequence %d: %d decisions are sound by themselves\n", showName(j.Authority), j.Sequence, j.Entries)
+	if j.Sound {
+		a.printf("the log of %s is sound: %s, read at sequence %d\n", showName(j.Authority), counted(j.Entries, "decision"), j.Sequence)
+		return nil
+	}
+	a.printf("the log of %s is broken: %s could be read at sequence %d\n", showName(j.Authority), counted(j.Entries, "decision"), j.Sequence)
 	for _, b := range j.Breaks {
-		a.printf("broken: chain %s, sequence %d, key %d, object %s: %s: %s\n", b.Chain, b.Sequence, b.Key, b.Object, b.Flaw, printable(b.Detail))
+		a.printf("broken: chain %s, sequence %d, key %d: %s: %s\n", b.Chain, b.Sequence, b.Key, b.Flaw, printable(b.Detail))
+		a.printf("  restore %s\n", b.Restore)
 	}
 	return err
 }
@@ -132,9 +174,10 @@ func (a *app) pruneLog(ctx context.Context, c *tenure.Client, r *authority.Reade
 	if asJSON {
 		return errors.Join(a.json(j), err)
 	}
-	a.printf("removed %d objects that nothing reaches, %d capsules below the horizon and %d objects of old assignments\n", j.Removed, j.Capsules, j.Versions)
+	a.printf("removed %s that nothing reaches, %s below the horizon and %s of old assignments\n",
+		counted(j.Removed, "object"), counted(j.Capsules, "capsule"), counted(j.Versions, "object"))
 	if j.Quarantined > 0 {
-		a.printf("set %d objects aside that are no capsules\n", j.Quarantined)
+		a.printf("set aside what is no capsule: %s\n", counted(j.Quarantined, "object"))
 	}
 	return err
 }

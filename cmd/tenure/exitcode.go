@@ -141,6 +141,7 @@ func (a *app) report(err error) int {
 func nextStep(err error) string {
 	var u *usageError
 	var gone *tenure.RegressedError
+	var other *notLeadingError
 	v := verdictOn(err)
 	switch {
 	case isA[*doctorError](err): // what to do stands beside every finding
@@ -149,6 +150,8 @@ func nextStep(err error) string {
 		return ""
 	case errors.As(err, &u):
 		return fmt.Sprintf("see `%s --help`", u.path)
+	case errors.As(err, &other):
+		return other.next
 	case isA[*guardAheadError](err):
 		return "the store knows less than the guard: was it restored, or is it another one? `tenure jump` above the token seen (docs/GUARANTEES.md, lost state)"
 	case isA[*citedError](err) && (v.code == exitCorrupt || v.code == exitNotCurrent):

@@ -7,6 +7,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.10
 	github.com/tenure-project/tenure v0.0.0
+	github.com/tenure-project/tenure/schedule v0.0.0
 	github.com/tenure-project/tenure/store/stores v0.0.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.50.0
@@ -118,6 +119,7 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/netresearch/go-cron v0.9.1 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/tenure-project/tenure/store/azurestore v0.0.0 // indirect
 	github.com/tenure-project/tenure/store/etcdstore v0.0.0 // indirect
@@ -133,6 +135,8 @@ require (
 )
 
 replace github.com/tenure-project/tenure => ../..
+
+replace github.com/tenure-project/tenure/schedule => ../../schedule
 
 replace github.com/tenure-project/tenure/store/sqlstore => ../../store/sqlstore
 

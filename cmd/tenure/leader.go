@@ -40,7 +40,8 @@ func newLeaderStepDownCmd(a *app) *cobra.Command {
 another one is not touched, with exit code 76. From outside its process that is
 a steal: the leader is not asked. Its next write is refused, and it stops then.
 Everyone first watches the authority for its TTL before the next election,
-because the leader may live.
+because the leader may live. A leader under ` + "`tenure leader elect`" + ` ends with 76
+and does not stand again: whatever started it has to start it anew.
 
 A command under ` + "`tenure leader elect`" + ` does not end its own leadership so: it
 exits, and the next candidate leads at once.
@@ -90,7 +91,7 @@ func (a *app) notOwn(name string, token uint64) error {
 func (a *app) stepDown(ctx context.Context, c *tenure.Client, name string, o authority.StealOptions, asJSON bool) error {
 	s, err := authority.Steal(ctx, c, name, o)
 	if errors.Is(err, tenure.ErrConflict) || errors.Is(err, tenure.ErrNotFound) {
-		return fmt.Errorf("authority %q: %w: %d: %s; nothing was changed", name, tenure.ErrNotCurrent, o.Token, plainCause(err))
+		return notLeading(ctx, c, name, o.Token, err)
 	}
 	if err != nil {
 		return err
@@ -105,4 +106,32 @@ func (a *app) stepDown(ctx context.Context, c *tenure.Client, name string, o aut
 	}
 	a.printf("nobody leads before having watched it for %v: the leader may live until then\n", s.TTL())
 	return nil
+}
+
+// notLeadingError says that another leadership than the one that was meant stands, or
+// none.
+type notLeadingError struct {
+	text string
+	next string // what to do
+}
+
+func (e *notLeadingError) Error() string { return e.text }
+
+func (e *notLeadingError) Unwrap() error { return tenure.ErrNotCurrent }
+
+// notLeading is the error for a step-down of token that was refused with err: who leads
+// instead, as far as the store tells.
+func notLeading(ctx context.Context, c *tenure.Client, name string, token uint64, err error) error {
+	why, next := plainCause(err), "see that the store, the namespace and the name are the right ones: `tenure leader ls`"
+	if s, failed := snapshotOf(ctx, c, name); failed == nil {
+		next = "nobody leads: there is nothing to end"
+		if p, led := s.Leader(); led {
+			why = fmt.Sprintf("node %q (incarnation %s, term %d) leads with token %d since %s", p.Node, p.Incarnation, p.Term, p.Token, stamp(s.Since()))
+			next = fmt.Sprintf("if that one is meant: --token %d", p.Token)
+		}
+	}
+	return &notLeadingError{
+		text: fmt.Sprintf("authority %q: %v: %d: %s; nothing was changed", name, tenure.ErrNotCurrent, token, why),
+		next: next,
+	}
 }

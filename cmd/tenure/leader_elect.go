@@ -53,6 +53,7 @@ namespace: together they are the proof that a decision of the log carries.`,
 		return e.told(&usageError{err: err, path: cmd.CommandPath()})
 	})
 	e.addFlags(cmd, "leadership")
+	cmd.Flags().Lookup("ttl").Usage = "how long node and leadership outlive their last renewal (default 15s)"
 	cmd.Flags().Var(textFlag{&e.node}, "node", "the node's `name` (default HOST/NAME)")
 	return cmd
 }
@@ -246,6 +247,25 @@ func (l *leading) Name() string { return l.name }
 
 // Owner is the incarnation of the process that leads.
 func (l *leading) Owner() string { return l.Proof().Incarnation }
+
+// Err is why the leadership is over. What the library calls a lease, whatever the kind,
+// is a leadership here.
+func (l *leading) Err() error {
+	err := l.Leader.Err()
+	if err == nil || !errors.Is(err, tenure.ErrLost) {
+		return err
+	}
+	return &leadershipError{err}
+}
+
+// leadershipError is an error of a leadership, in its words.
+type leadershipError struct{ err error }
+
+func (e *leadershipError) Error() string {
+	return strings.Replace(e.err.Error(), tenure.ErrLost.Error(), "the leadership was lost", 1)
+}
+
+func (e *leadershipError) Unwrap() error { return e.err }
 
 // Release steps down, and leaves, so that the node's next process need not wait. After
 // a step-down that the store did not confirm it would not confirm that either: the

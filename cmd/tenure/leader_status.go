@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,18 +211,40 @@ func (a *app) printLeader(j leaderJSON) {
 		t.row(c.Chain, chainLine(c))
 	}
 	if j.Faults > 0 || j.Round > 0 {
-		t.row("recovery", recoveryLine(j))
+		t.row("faults", recoveryLine(j))
+	}
+	label := "past"
+	for _, l := range j.pastShown() {
+		until := "-"
+		if l.Until != nil {
+			until = stamp(*l.Until)
+		}
+		t.row(label, fmt.Sprintf("token %d, node %s, until %s: %s", l.Token, showName(l.Node), until, howLine(l.How, l.By, l.Why)))
+		label = ""
 	}
 	t.row("next", leaderNextLine(j))
 	t.print(a.out)
 	if j.State == stateLed {
-		a.printf("\nThe head names a leader; that does not prove that it lives.\n")
+		a.printf("\nThe head names a leader; that does not prove that it lives. `tenure node status\n" +
+			"NODE --observe` watches for a sign of life of its process; under `tenure leader\n" +
+			"elect` that is the supervisor, not the command.\n")
 	}
+}
+
+// pastShown are the last leaderships before the one that is shown, newest first: three
+// tell a person whether it goes to and fro.
+func (j leaderJSON) pastShown() (some []pastJSON) {
+	past := slices.Clone(j.Past)
+	if j.State == stateVacant && len(past) > 0 {
+		past = past[:len(past)-1]
+	}
+	slices.Reverse(past)
+	return past[:min(3, len(past))]
 }
 
 func leaderTokenLine(j leaderJSON) string {
 	if j.Counter > j.Token {
-		return fmt.Sprintf("%d (the next one is above %d)", j.Token, j.Counter)
+		return fmt.Sprintf("%d (the next one is %d or higher)", j.Token, j.Counter+1)
 	}
 	return fmt.Sprint(j.Token)
 }
@@ -250,7 +273,7 @@ func chainLine(c chainJSON) string {
 }
 
 func recoveryLine(j leaderJSON) string {
-	line := fmt.Sprintf("%d active faults", j.Faults)
+	line := counted(j.Faults, "active fault")
 	if j.Round > 0 {
 		line += fmt.Sprintf(", round of generation %d under way", j.Round)
 	}

@@ -86,7 +86,7 @@ func (a *Audit) Take(body []byte) {
 	if s := a.blob; s != nil {
 		a.blob = nil
 		if body == nil {
-			a.fail(s.Link, s.Entry.Chain, Missing, "its blob is not there")
+			a.fail(s.Link, s.Entry.Chain, Missing, "its blob is not there").ofBlob(s.Entry)
 			return
 		}
 		a.judge(*s, body)
@@ -120,7 +120,7 @@ func (a *Audit) judge(s Step, blob []byte) {
 		if why, bad := spoilt(blob); bad {
 			detail = "the store cannot read its blob: " + why
 		}
-		a.fail(s.Link, e.Chain, Altered, detail)
+		a.fail(s.Link, e.Chain, Altered, detail).ofBlob(e)
 		return
 	}
 	it, err := Verify(a.rules[e.Chain], s.Link.Name().Element(), e, blob)
@@ -161,18 +161,28 @@ func (a *Audit) Judge(n Need, keys []string, bodies [][]byte) {
 			continue
 		}
 		if err := n.Any[i].Verify(keys[i], body); err != nil {
-			a.fail(n.Link, n.Chain, Altered, fmt.Sprintf("what it names at %s: %v", keys[i], err))
+			b := a.fail(n.Link, n.Chain, Altered, fmt.Sprintf("what it names at %s: %v", keys[i], err))
+			b.Object = where(n.Any[i].Kind, n.Any[i].Element)
 		}
 		return
 	}
-	a.fail(n.Link, n.Chain, Missing, "what it names is not there: "+strings.Join(keys, ", "))
+	b := a.fail(n.Link, n.Chain, Missing, "what it names is not there: "+strings.Join(keys, ", "))
+	b.Object = where(n.Any[0].Kind, n.Any[0].Element)
 }
 
-func (a *Audit) fail(l Link, chain string, flaw Flaw, detail string) {
-	a.breaks = append(a.breaks, &Break{Chain: chain, Link: l, Flaw: flaw, Detail: detail})
+func (a *Audit) fail(l Link, chain string, flaw Flaw, detail string) *Break {
+	b := &Break{Chain: chain, Link: l, Flaw: flaw, Detail: detail}
+	a.breaks = append(a.breaks, b)
 	if len(a.left) > 0 && a.left[0].name == chain {
 		a.left = a.left[1:] // what is behind a break proves nothing
 	}
+	return b
+}
+
+// ofBlob says that the blob of e is what is broken.
+func (b *Break) ofBlob(e *Entry) {
+	n, _ := e.BlobName()
+	b.Object = where(n.Kind, n.Element())
 }
 
 // judgeProofs checks, over all chains in the order of their sequences, that one

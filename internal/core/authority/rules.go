@@ -126,7 +126,21 @@ type Break struct {
 	Link   Link
 	Flaw   Flaw
 	Detail string
+	// Object is what is broken, as KIND/ELEMENT, where it is not the linked entry itself:
+	// its blob, or what it names.
+	Object string
 }
+
+// Where ends the key of the object that is broken, and that is to be put back: after
+// it nobody reads on.
+func (b *Break) Where() string {
+	if b.Object != "" {
+		return b.Object
+	}
+	return where(b.Link.Name().Kind, b.Link.Name().Element())
+}
+
+func where(kind Kind, element string) string { return string(kind) + "/" + element }
 
 // Error names the link and what is wrong with it.
 func (b *Break) Error() string {

@@ -67,6 +67,16 @@ func DecodeHead(key, agent string, body []byte) (*Head, error) {
 	return &h, nil
 }
 
+// AgentOf reads a head strictly and says whose it is: of a long name the key holds only
+// a digest.
+func AgentOf(key string, body []byte) (string, error) {
+	var h Head
+	if err := record.Decode(key, body, &h); err != nil {
+		return "", err
+	}
+	return h.Agent, nil
+}
+
 // Encode returns the head's canonical bytes.
 func (h *Head) Encode() ([]byte, error) { return record.Encode(h, MaxHead) }
 
@@ -186,6 +196,20 @@ func (h *Head) next(attempt string) *Head {
 	n.WriterAttempt = attempt
 	n.Sequence++
 	return &n
+}
+
+// Jump is the head with a sequence of at least above (LS12), for readers that saw it
+// before the store was set back; nil if it has that already.
+func (h *Head) Jump(above uint64, attempt string) (*Head, error) {
+	if above > record.MaxNumber/2 {
+		return nil, store.Errorf(store.ErrInvalid, "", "jump", "", "sequence %d leaves no room for what follows: at most %d", above, uint64(record.MaxNumber/2))
+	}
+	if h.Sequence >= above {
+		return nil, nil
+	}
+	n := h.next(attempt)
+	n.Sequence = above
+	return n.checked("jump", 0)
 }
 
 // set takes over what a knows of attempts.

@@ -92,6 +92,15 @@ func DecodeResult(key, agent string, k Key, body []byte) (*Result, error) {
 	return &r, nil
 }
 
+// ReadResult reads a result strictly and checks that it is agent's, of whatever attempt.
+func ReadResult(key, agent string, body []byte) (*Result, error) {
+	var r Result
+	if err := record.Decode(key, body, &r); err != nil {
+		return nil, err
+	}
+	return DecodeResult(key, agent, r.Key, body)
+}
+
 // ResultName is the end of a result's key: run, site and attempt.
 func ResultName(k Key) string {
 	return fmt.Sprintf("%v/%s-%010d", k.Run, store.EncodeName(k.Site), k.Attempt)

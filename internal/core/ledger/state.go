@@ -56,6 +56,9 @@ func (s *State) Agent(name string) *Agent {
 	return NewAgent(name, 0)
 }
 
+// Into is Agent to be changed: what is joined into it, the state knows.
+func (s *State) Into(name string) *Agent { return s.agent(name) }
+
 // Equal reports whether both know the same.
 func (s *State) Equal(o *State) bool {
 	for _, name := range slices.Concat(s.Agents(), o.Agents()) {
@@ -105,6 +108,9 @@ func (a *Agent) Len() int { return len(a.t.one) }
 // Epoch is the highest epoch of a site (EX3). Epochs of different sites are not
 // comparable (EX7).
 func (a *Agent) Epoch(site string) uint64 { return a.epochs[site] }
+
+// Epochs are the highest of every site.
+func (a *Agent) Epochs() map[string]uint64 { return raised(a.epochs) }
 
 // Seed is above what a coordinator that lost its counter must start (EX2): the
 // highest epoch of any site, since one that is too high harms nobody.
