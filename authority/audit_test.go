@@ -89,6 +89,9 @@ func TestAuditNamesWhatIsBroken(t *testing.T) {
 				if wantErr(t, err, store.ErrCorrupt); !errors.As(err, &broken) || len(report.Breaks) == 0 || report.Breaks[0] != broken {
 					t.Errorf("%s, %s: %v", key, what, err)
 				}
+				if !strings.HasSuffix(key, "/"+broken.Where()) {
+					t.Errorf("%s, %s: %s is to be put back", key, what, broken.Where())
+				}
 				// Blobs are named by the link of the entry that they are of.
 				if strings.Contains(key, "/entry/") && !strings.HasSuffix(key, broken.Link.Name().Element()) || body == nil && broken.Flaw != Missing {
 					t.Errorf("%s, %s: named %s, %s", key, what, broken.Link.Name().Element(), broken.Flaw)
@@ -98,6 +101,9 @@ func TestAuditNamesWhatIsBroken(t *testing.T) {
 					for _, err := range p.Reader().Entries(t.Context(), chain) {
 						if errors.Is(err, store.ErrCorrupt) {
 							bad++
+						}
+						if errors.As(err, &broken) && !strings.HasSuffix(key, "/"+broken.Where()) {
+							t.Errorf("%s, %s: a reader says that %s is to be put back", key, what, broken.Where())
 						}
 					}
 				}

@@ -220,8 +220,8 @@ func (a *Authority) gather(ctx context.Context, clean bool) error {
 // at this process's own key and answers once the head shows it, with the fault as
 // the head has it: the leader folds what is pending into its next write of the
 // head; only after one TTL without that does this process write the head itself.
-// If ctx ends first the report stands pending, and is folded by whoever comes
-// next. why is for people, at most 256 bytes. A head whose slots are full of active
+// If ctx ends first the report stands pending, and is folded by the next leader that
+// renews. why is for people, at most 256 bytes. A head whose slots are full of active
 // faults has no room for another: that is a store.ErrUnavailable after one TTL, and
 // the report stands pending.
 func (a *Authority) Report(ctx context.Context, why string) (Fault, error) {

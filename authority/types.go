@@ -19,10 +19,13 @@ const (
 func Chains() []string { return core.ChainNames() }
 
 // Rules are the rules of one chain: what a decision's bytes mean, and when it may
-// stand. The packages below this one implement them.
+// stand. The packages below this one implement them, and no program does: the methods
+// of this interface have internal types.
 type Rules = core.Rules
 
 // Answer is what became of a decision (LA4).
+//
+//	func (a Answer) String() string // "created", "unchanged" and so on
 type Answer = core.Answer
 
 // The answers of Append. Conflict and Fenced mean: certainly not admitted.
@@ -54,7 +57,15 @@ type Result struct {
 // Stands reports whether the decision stands: Created or Unchanged.
 func (r Result) Stands() bool { return r.Answer == Created || r.Answer == Unchanged }
 
-// Link names one entry of a chain and pins its bytes (LA5).
+// Link names one entry of a chain and pins its bytes (LA5). Links are equal (==) if
+// they link the same bytes.
+//
+//	Sequence uint64 // the head's at which the entry was admitted
+//	Token    uint64 // of the leader that wrote it
+//	Attempt  string // a fresh id: token and attempt name the object
+//	Key      uint64 // what it is unique by in its chain: epoch, version, generation
+//	ID       uint64 // a second number that rises with the key: the checkpoint id; else 0
+//	Digest   string // of the entry's bytes, 64 hex digits
 type Link = core.Link
 
 // Entry is one decision that stands, verified: its bytes are the linked ones, in

@@ -39,12 +39,39 @@ const (
 
 // Fence names one assignment exactly: its version, its number of slots, the digest of
 // its map and its participants, sorted and exactly the owners of slots (AS).
+//
+//	Version      uint64        // of the assignment, from 1 on
+//	Slots        uint64        // how many there are; it never changes
+//	Digest       string        // of the map of slots to owners
+//	Participants []Participant // who owns slots, by node
+//
+//	func (f *Fence) Has(p Participant) bool    // p owns slots
+//	func (f *Fence) State() string             // a digest of all of it: equal fences have equal states
+//	func (f *Fence) At(version uint64) *Fence  // the same under another version
+//	func (f *Fence) Valid() error              // nil if it is within bounds
 type Fence = core.Fence
 
-// Participant is one process start that owns slots: a restart is another one.
+// Participant is one process start that owns slots: a restart is another one. It may
+// be compared (==) and be a map's key.
+//
+//	Node        string // the node's name
+//	Incarnation string // the start's id: Session.Proof().Incarnation
+//
+//	func (p Participant) Valid() error // nil if both are names that can be
 type Participant = core.Participant
 
-// Map is one whole assignment: which participant owns which slot.
+// Map is one whole assignment: which participant owns which slot. [NewMap] makes one;
+// it is not changed after that.
+//
+//	V            int           // the format's level
+//	Version      uint64        // from 1 on
+//	Participants []Participant // by node; each owns a slot
+//	Owners       []int         // by slot: the index of its owner in Participants
+//
+//	func (m *Map) Owner(slot int) (Participant, bool) // false: there is no such slot
+//	func (m *Map) Fence() *Fence                      // what names it: for commits and aborts
+//	func (m *Map) At(version uint64) *Map             // the same under another version
+//	func (m *Map) Valid() error                       // nil if it is within bounds
 type Map = core.Map
 
 // NewMap makes the assignment of owners, by slot, of a version. One out of bounds is

@@ -91,7 +91,7 @@ func requests(w *world) {
 		}
 	}
 	var l *authority.Leader
-	expect("the first grant", p, func() { l = p.lead() }, "get head", "create head")
+	expect("the first grant", p, func() { l = p.lead() }, "get head", "list entry", "create head")
 	expect("a decision", p, func() { p.aborts(l, 1, 1) }, "create entry", "replace head")
 	expect("a decision with a blob", p, func() {
 		res, err := catalog.Seal(w.within(), p.Authority, l.Proof(), text(70<<10))

@@ -30,6 +30,9 @@ const (
 
 // Definition is one named thing of a catalog: a name of 1 to 128 bytes and a text
 // that is not empty.
+//
+//	Name string
+//	Text string // whatever defines it
 type Definition = core.Definition
 
 // Manifest is a sealed catalog.

@@ -35,7 +35,10 @@ const (
 )
 
 // Attempt is one try at a checkpoint: an epoch and a checkpoint id, both at least 1.
-// Both rise from outcome to outcome.
+// Both rise from outcome to outcome. It may be compared (==).
+//
+//	Epoch      uint64 // numbers the attempts: the newest outcome's + 1
+//	Checkpoint uint64 // the caller's own id of the checkpoint
 type Attempt = core.Attempt
 
 // Verdict is what became of an attempt.

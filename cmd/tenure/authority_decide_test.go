@@ -93,8 +93,9 @@ func decideAll(ctx context.Context, a *authority.Authority, p tenure.Proof) erro
 	return err
 }
 
-// runSpoil damages the newest entry of a chain behind everybody's back: spoil NAME
-// CHAIN alter|remove.
+// runSpoil damages the newest entry of a chain, or the newest capsule, behind
+// everybody's back, or makes a report that nobody can read: spoil NAME CHAIN|capsule
+// alter|remove, or spoil NAME ELEMENT litter.
 func runSpoil(args []string) int {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	root := newRootCmd(a)
@@ -117,11 +118,25 @@ func spoil(ctx context.Context, c *tenure.Client, name, chain, how string) error
 	if err != nil {
 		return err
 	}
-	x, ok := s.Chain(chain)
-	if !ok {
-		return fmt.Errorf("chain %s is empty", chain)
+	if how == "litter" { // a report of nobody's
+		_, err := c.Store().Create(ctx, r.Key("report", chain), []byte("litter"))
+		return err
 	}
-	key := r.Key("entry", x.Head.Name().Element())
+	var key string
+	if chain == "capsule" {
+		for element, err := range r.Elements(ctx, chain, "") {
+			if err != nil {
+				return err
+			}
+			key = r.Key(chain, element)
+		}
+	} else {
+		x, ok := s.Chain(chain)
+		if !ok {
+			return fmt.Errorf("chain %s is empty", chain)
+		}
+		key = r.Key("entry", x.Head.Name().Element())
+	}
 	if how == "remove" {
 		return c.Store().Delete(ctx, key)
 	}

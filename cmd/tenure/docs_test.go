@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -84,6 +85,9 @@ func TestJSONShapesAreDocumented(t *testing.T) {
 		"node status": nodeJSON{Revocations: []revocationJSON{{}}, Ended: &endedJSON{}, Observed: &observedJSON{}}, "node history": certificateJSON{}, "node verify": currentJSON{},
 		"leader status": leaderJSON{Ended: &endedJSON{}, Chains: []chainJSON{{}}, Past: []pastJSON{{}}}, "authority log": entryJSON{Body: []byte(`{"v":1}`)},
 		"authority audit": auditJSON{Breaks: []breakJSON{{}}}, "authority prune": logPrunedJSON{},
+		"schedule --check": scheduleJSON{Options: []string{}, Next: []time.Time{}}, "ledger ls": jobJSON{}, "ledger compact": compactedJSON{},
+		"ledger show": runJSON{Attempts: []attemptJSON{{Result: &resultJSON{}}}}, "ledger export": exportedJSON{},
+		"ledger merge": logJSON{Epochs: []logEpochJSON{{}, {}}}, "ledger import": importedJSON{Open: []attemptJSON{{}}},
 		"bench store": benchJSON{Steps: []benchStep{{Calls: map[string]float64{"create": 1}}}, Cost: costJSON{Price: &priceJSON{}}},
 	} {
 		_, rest, found := strings.Cut(doc, "\n#### JSON of `"+name+"`")

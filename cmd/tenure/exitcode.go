@@ -11,6 +11,7 @@ import (
 	"github.com/tenure-project/tenure/guard/fileguard"
 
 	"github.com/tenure-project/tenure/internal/proc"
+	"github.com/tenure-project/tenure/ledger"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -26,6 +27,8 @@ const (
 	exitDenied      = 77
 	exitProbe       = 78
 	exitFenced      = 79
+	exitDone        = 80
+	exitUnknownRun  = 81
 	exitRegressed   = 82
 	exitNewer       = 83
 )
@@ -55,9 +58,13 @@ var verdicts = []verdict{
 		"nothing was changed; restore that record from a backup, then `tenure jump` above the highest token seen (docs/GUARANTEES.md, lost state)"},
 	{exitNotCurrent, "the lease or the leadership was lost (run, leader elect); this token (check, release, steal, leader step-down) or this process of a node (node verify, node force) is not the current one; its node was silent (node status --observe); or the store does not tell of it (node fence, node check-certificate)", is(tenure.ErrLost, tenure.ErrNotCurrent, tenure.ErrMissingEvidence),
 		""},
-	{exitUnconfirmed, "the command returned 0 but the release is unconfirmed", is(tenure.ErrUnconfirmed),
+	{exitUnknownRun, "an earlier attempt of the run vanished, and must be settled (once)", isA[*unknownRunError],
+		""},
+	{exitDone, "done already (ledger retry; once with --done-code 80)", is(ledger.ErrCommitted),
+		""},
+	{exitUnconfirmed, "the command returned 0 but the release, or the record of the run (once), is unconfirmed", is(tenure.ErrUnconfirmed),
 		"the lease lapses by itself after its TTL"},
-	{exitHeld, "held by another: who, since when; or the process is alive (node fence, node retire)", isHeld,
+	{exitHeld, "held by another: who, since when; or the process is alive (node fence, node retire), or the attempt is running or was settled otherwise (ledger settle, ledger retry)", isHeld,
 		""},
 	{exitDenied, "rights missing: which action", is(tenure.ErrDenied),
 		"mend these credentials, or grant them the missing right; `tenure doctor` checks all of them"},
@@ -95,7 +102,7 @@ func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
 func isHeld(err error) bool {
-	return isA[*fileguard.BusyError](err) || is(tenure.ErrHeld, tenure.ErrAlive, store.ErrConflict, store.ErrExists)(err)
+	return isA[*fileguard.BusyError](err) || is(tenure.ErrHeld, tenure.ErrAlive, ledger.ErrRunning, store.ErrConflict, store.ErrExists)(err)
 }
 
 func isUsage(err error) bool { return isA[*usageError](err) }
@@ -141,6 +148,7 @@ func (a *app) report(err error) int {
 func nextStep(err error) string {
 	var u *usageError
 	var gone *tenure.RegressedError
+	var vanished *unknownRunError
 	var other *notLeadingError
 	v := verdictOn(err)
 	switch {
@@ -148,6 +156,8 @@ func nextStep(err error) string {
 		return ""
 	case isA[*signalError](err), isA[*proc.SignalError](err), isA[*timeLimitError](err), isA[*outputError](err), isA[*proc.StartError](err):
 		return ""
+	case errors.As(err, &vanished):
+		return vanished.next()
 	case errors.As(err, &u):
 		return fmt.Sprintf("see `%s --help`", u.path)
 	case errors.As(err, &other):
@@ -167,7 +177,7 @@ func nextStep(err error) string {
 	case errors.Is(err, tenure.ErrTooShort):
 		return "give --within at least that"
 	case v.code == exitCorrupt && isA[*authority.BrokenError](err):
-		return "nothing was changed; restore that object with its very bytes from a backup: nobody acts on what is behind a broken link"
+		return "nothing was changed; restore that object with its very bytes from a backup: nobody acts on what is behind a broken link (docs/cli.md, Authorities, has what to do without one)"
 	case v.code == exitCorrupt && guardMarks(err):
 		return "put the guard's folder back as it was; no command runs on that path without its marks"
 	case v.code == exitRegressed && errors.As(err, &gone):

@@ -56,7 +56,7 @@ off, jump, wait for the largest TTL, and jump again.`,
 	addTimeoutFlag(cmd, timeoutUsage)
 	cmd.Flags().BoolVar(&all, "all", false, "every lease, node and authority of the namespace, and its floor for names yet unknown")
 	cmd.Flags().Var(textFlag{&node}, "node", "the `name` of one node")
-	cmd.Flags().Var(numberFlag{&above}, "above", "the highest token or term that anything has seen")
+	cmd.Flags().Var(numberFlag{&above}, "above", "the highest token, term or sequence that anything has seen")
 	return cmd
 }
 
@@ -78,11 +78,11 @@ func (a *app) jumpAll(ctx context.Context, c *tenure.Client, above uint64) error
 	if err = errors.Join(err, failed); err != nil && n+led == 0 {
 		return err
 	}
-	what, done := "every token, term and sequence of the namespace %s is above %d from now on", "raised"
+	what := "every token, term and sequence of the namespace %s is above %d from now on"
 	if err != nil {
-		what, done = "not all of the namespace %s is above %d: jump again once what is wrong is mended", "were raised"
+		what = "not all of the namespace %s is above %d: jump again once what is wrong is mended"
 	}
-	a.printf(what+" (%d leases and nodes, %d authorities %s)\n", showName(c.Namespace()), above, n, led, done)
+	a.printf(what+" (raised: leases and nodes %d, authorities %d)\n", showName(c.Namespace()), above, n, led)
 	return err
 }
 

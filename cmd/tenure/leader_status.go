@@ -40,6 +40,7 @@ type leaderJSON struct {
 	Ended       *endedJSON  `json:"ended"`
 	Chains      []chainJSON `json:"chains"`
 	Faults      int         `json:"faults"`
+	Pending     *int        `json:"pending"`
 	Round       uint64      `json:"round"`
 	Past        []pastJSON  `json:"past"`
 	Dropped     uint64      `json:"dropped"`
@@ -96,7 +97,11 @@ what the store knows of its process is shown beside it.`,
 }
 
 func (a *app) leaderStatus(ctx context.Context, c *tenure.Client, name string, asJSON bool) error {
-	s, err := snapshotOf(ctx, c, name)
+	r, err := authority.Read(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	s, err := r.Snapshot(ctx)
 	if errors.Is(err, tenure.ErrNotFound) {
 		j := leaderJSON{Schema: schema, Namespace: c.Namespace(), Authority: name, State: stateAbsent, Chains: []chainJSON{}, Past: []pastJSON{}}
 		if asJSON {
@@ -112,6 +117,9 @@ func (a *app) leaderStatus(ctx context.Context, c *tenure.Client, name string, a
 	if p, led := s.Leader(); led {
 		j.Session, err = leaderSession(ctx, c, p)
 	}
+	pending, unread := r.Pending(ctx)
+	n := len(pending)
+	j.Pending, err = &n, errors.Join(err, unread)
 	if asJSON {
 		return errors.Join(a.json(j), err)
 	}
@@ -212,6 +220,9 @@ func (a *app) printLeader(j leaderJSON) {
 	}
 	if j.Faults > 0 || j.Round > 0 {
 		t.row("faults", recoveryLine(j))
+	}
+	if j.Pending != nil && *j.Pending > 0 {
+		t.row("reports", fmt.Sprintf("%s of faults pending: the next renewal of a leader, or of the reporter's own after a TTL, shows them", counted(*j.Pending, "report")))
 	}
 	label := "past"
 	for _, l := range j.pastShown() {

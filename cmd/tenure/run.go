@@ -41,6 +41,8 @@ type running struct {
 	command    []string
 	// proves is what the command finds in its environment of what is held.
 	proves func(l holding) []string
+	// marks, if there is one, adds to the status file what else was held or done.
+	marks func(st *runStatus)
 }
 
 func newRunCmd(a *app) *cobra.Command {

@@ -39,6 +39,12 @@ type runStatus struct {
 	Term uint64 `json:"term"`
 	// Authority is what was led: "" for a lease, as Lease is for a leadership.
 	Authority string `json:"authority"`
+	// Job, Run and Attempt say what `once` was at, Outcome what it found or did; "" and 0
+	// for others.
+	Job     string `json:"job"`
+	Run     string `json:"run"`
+	Attempt uint64 `json:"attempt"`
+	Outcome string `json:"outcome"`
 }
 
 // bequest is what the wrapper has to know of a hold if it has to act in the place of
@@ -51,6 +57,7 @@ type bequest struct {
 func (r *running) bequest(l holding) bequest {
 	p := l.Proof()
 	st := runStatus{Token: p.Token, Owner: l.Owner(), Node: p.Node, Term: p.Term}
+	r.mark(&st)
 	note, err := json.Marshal(st)
 	if err != nil {
 		return bequest{}
@@ -62,11 +69,18 @@ func (r *running) bequest(l holding) bequest {
 	return b
 }
 
+func (r *running) mark(st *runStatus) {
+	if r.marks != nil {
+		r.marks(st)
+	}
+}
+
 // inherit takes over what the supervisor had written down.
 func (st *runStatus) inherit(note string) {
 	var known runStatus
 	if json.Unmarshal([]byte(note), &known) == nil {
 		st.Token, st.Owner, st.Node, st.Term = known.Token, known.Owner, known.Node, known.Term
+		st.Run, st.Attempt, st.Outcome = known.Run, known.Attempt, known.Outcome
 	}
 }
 
@@ -102,6 +116,7 @@ func (r *running) writeStatus(st runStatus) error {
 		return nil
 	}
 	st.Schema, st.Namespace, st.Lease, st.Authority = schema, r.t.namespace, r.lease, r.authority
+	r.mark(&st)
 	if st.Survivors == nil {
 		st.Survivors = []string{}
 	}

@@ -189,7 +189,8 @@ func (l *leader) tidy(ctx context.Context, newest *checkpoint.Outcome, version u
 	})
 	_, swept := l.checkpoints.Sweep(ctx)
 	_, pruned := l.assignments.Prune(ctx, l.l.Proof(), version)
-	if err := errors.Join(err, swept, pruned, l.sweepParts(ctx, newest.Epoch)); err != nil {
+	// What the end of the leadership cut short, the next leader does.
+	if err := errors.Join(err, swept, pruned, l.sweepParts(ctx, newest.Epoch)); err != nil && ctx.Err() == nil {
 		l.log.Warn("tidying failed", "error", err)
 	}
 }

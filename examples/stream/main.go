@@ -117,7 +117,7 @@ func (c *config) parseRun(args []string, stderr io.Writer) error {
 	if *verbose {
 		level = slog.LevelDebug
 	}
-	c.log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("node", c.name)
+	c.log = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level})).With("process", c.name)
 	var err error
 	c.input, err = openInput(*dir)
 	return err
@@ -141,12 +141,19 @@ func runResult(ctx context.Context, c config, args []string, stdout, stderr io.W
 		return err
 	}
 	return reading(ctx, c, func(r *authority.Reader) error {
+		_, broken := audit(ctx, r)
 		res, err := readResult(ctx, r)
+		if err != nil && broken != nil { // it says what is to be restored
+			return broken
+		}
 		if err != nil {
 			return err
 		}
 		if res.sealed == nil {
 			fmt.Fprintf(stderr, "stream: not finished; this is the state after %d checkpoints\n", res.state.Commits)
+		}
+		if broken != nil { // the counts are those of a sound commit
+			fmt.Fprintf(stderr, "stream: warning: %v\n", broken)
 		}
 		_, err = io.WriteString(stdout, res.state.Counts.text())
 		return err

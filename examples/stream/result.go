@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/authority"
@@ -56,9 +57,25 @@ func readResult(ctx context.Context, r *authority.Reader) (*result, error) {
 	return res, err
 }
 
-// verify compares the sealed result with a plain count of the input, and walks
-// everything that was ever decided.
+// audit walks everything that was ever decided and is kept, and names the first break.
+func audit(ctx context.Context, r *authority.Reader) (authority.AuditReport, error) {
+	report, err := r.Audit(ctx)
+	var broken *authority.BrokenError
+	if errors.As(err, &broken) {
+		kind, element, _ := strings.Cut(broken.Where(), "/")
+		err = fmt.Errorf("the log is broken: %w (restore %s)", err, r.Key(kind, element))
+	}
+	return report, err
+}
+
+// verify walks everything that was ever decided, and compares the sealed result with a
+// plain count of the input. The log comes first: a break is told before what follows
+// from it, and also of a stream that is not finished.
 func verify(ctx context.Context, r *authority.Reader, in *input) (string, error) {
+	report, err := audit(ctx, r)
+	if err != nil {
+		return "", err
+	}
 	res, err := readResult(ctx, r)
 	if err != nil {
 		return "", err
@@ -71,10 +88,6 @@ func verify(ctx context.Context, r *authority.Reader, in *input) (string, error)
 		return "", err
 	}
 	if err := res.differs(in, want); err != nil {
-		return "", err
-	}
-	report, err := r.Audit(ctx)
-	if err != nil {
 		return "", err
 	}
 	if faults, _ := report.Snapshot.Faults(); len(active(faults)) > 0 {

@@ -74,7 +74,7 @@ func (p Policy) Next(d Decision, over bool, f Finding, by string) (Step, Outcome
 	case f == Happened:
 		return StepSettle, Outcome{Key: d.Open.Key, Status: Committed, By: by}
 	case f == DidNotHappen:
-		return StepSettle, Outcome{Key: d.Open.Key, Status: Failed, By: by}
+		return StepSettle, Outcome{Key: d.Open.Key, Status: Failed, NotStarted: true, By: by}
 	}
 	return StepHold, Outcome{}
 }

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"time"
+
+	"github.com/tenure-project/tenure/ledger"
+)
+
+// jobJSON is one job, for ledger ls.
+type jobJSON struct {
+	Schema    int      `json:"schema"`
+	Namespace string   `json:"namespace"`
+	Job       string   `json:"job"`
+	Site      string   `json:"site"`
+	Epoch     uint64   `json:"epoch"`
+	Holder    string   `json:"holder"`
+	Sites     []string `json:"sites"`
+	Sequence  uint64   `json:"sequence"`
+	Blocks    int      `json:"blocks"`
+	Committed int      `json:"committed"`
+	Repeated  int      `json:"repeated"`
+	Failed    int      `json:"failed"`
+	Running   int      `json:"running"`
+	Unknown   int      `json:"unknown"`
+}
+
+func newJobJSON(namespace string, x *ledger.Listing) jobJSON {
+	n := x.Counts
+	return jobJSON{
+		Schema: schema, Namespace: namespace, Job: x.Agent, Site: x.Site, Epoch: x.Epoch, Holder: x.Holder, Sites: append([]string{}, x.Sites...),
+		Sequence: x.Sequence, Blocks: x.Blocks, Committed: n.Committed, Repeated: n.Repeated, Failed: n.Failed, Running: n.Running, Unknown: n.Unknown,
+	}
+}
+
+// runJSON is one run, for ledger ls --state, show, settle and retry.
+type runJSON struct {
+	Schema    int           `json:"schema"`
+	Namespace string        `json:"namespace"`
+	Job       string        `json:"job"`
+	Run       string        `json:"run"`
+	State     string        `json:"state"`
+	Committed bool          `json:"committed"`
+	Repeated  bool          `json:"repeated"`
+	Trigger   string        `json:"trigger"`
+	At        *time.Time    `json:"at"`
+	Attempts  []attemptJSON `json:"attempts"`
+}
+
+// attemptJSON is one attempt of a run.
+type attemptJSON struct {
+	Site      string      `json:"site"`
+	Attempt   uint64      `json:"attempt"`
+	State     string      `json:"state"`
+	Holder    string      `json:"holder"`
+	Epoch     uint64      `json:"epoch"`
+	Since     *time.Time  `json:"since"`
+	Abandoned string      `json:"abandoned_by"`
+	Result    *resultJSON `json:"result"`
+}
+
+// resultJSON is what an attempt left.
+type resultJSON struct {
+	Exit        int        `json:"exit"`
+	Why         string     `json:"why"`
+	Started     *time.Time `json:"started"`
+	Ended       *time.Time `json:"ended"`
+	Output      []byte     `json:"output"`
+	OutputBytes int64      `json:"output_bytes"`
+}
+
+func newRunJSON(namespace, job string, r ledger.RunInfo) runJSON {
+	j := runJSON{
+		Schema: schema, Namespace: namespace, Job: job, Run: r.ID.String(), State: runState(r), Committed: r.Committed, Repeated: r.Repeated,
+		Trigger: r.Trigger, At: instant(r.At), Attempts: []attemptJSON{},
+	}
+	for _, at := range r.Attempts {
+		j.Attempts = append(j.Attempts, newAttemptJSON(at, r.Saved))
+	}
+	return j
+}
+
+func newAttemptJSON(at ledger.AttemptInfo, saved []ledger.Saved) attemptJSON {
+	j := attemptJSON{Site: at.Site, Attempt: at.Attempt, State: attemptState(at)}
+	if o := at.Open; o != nil {
+		j.Holder, j.Epoch, j.Since = o.Holder, o.Epoch, instant(time.UnixMilli(o.Since))
+	}
+	if at.Abandoned != nil {
+		j.Abandoned = at.Abandoned.By
+	}
+	for _, s := range saved {
+		if s.Key != at.Fact.Key {
+			continue
+		}
+		j.Holder, j.Epoch = s.Holder, s.Epoch
+		j.Result = &resultJSON{Exit: s.Exit, Why: s.Why, Started: instant(s.Started), Ended: instant(s.Ended), Output: append([]byte{}, s.Output...), OutputBytes: s.OutputBytes}
+	}
+	return j
+}
+
+// The states of a run, and of an attempt.
+const (
+	stateUnknown   = "unknown"
+	stateRunning   = "running"
+	stateFailed    = "failed"
+	stateCommitted = "committed"
+	stateRepeated  = "repeated"
+	stateFree      = "free"
+	stateAll       = "all"
+
+	stateOpen       = "open"
+	stateNotStarted = "not-started"
+	stateAbandoned  = "abandoned"
+)
+
+// runState is what matters most about a run.
+func runState(r ledger.RunInfo) string {
+	switch {
+	case r.Unknown:
+		return stateUnknown
+	case r.Running:
+		return stateRunning
+	case r.Committed:
+		return stateCommitted
+	case r.Failed:
+		return stateFailed
+	}
+	return stateFree
+}
+
+func attemptState(at ledger.AttemptInfo) string {
+	switch {
+	case at.Open != nil:
+		return stateOpen
+	case at.Committed:
+		return stateCommitted
+	case at.Abandoned != nil:
+		return stateAbandoned
+	case at.NotBegun:
+		return stateNotStarted
+	}
+	return stateFailed
+}
+
+// compactedJSON is what ledger compact did.
+type compactedJSON struct {
+	Schema    int    `json:"schema"`
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	Facts     int    `json:"facts"`
+	Blocks    int    `json:"blocks"`
+	Splits    int    `json:"splits"`
+	Removed   int    `json:"removed_blocks"`
+	Results   int    `json:"removed_results"`
+}
+
+// logJSON is one job of a merged log.
+type logJSON struct {
+	Schema    int            `json:"schema"`
+	Job       string         `json:"job"`
+	Runs      int            `json:"runs"`
+	Committed int            `json:"committed"`
+	Repeated  int            `json:"repeated"`
+	Failed    int            `json:"failed"`
+	Unknown   int            `json:"unknown"`
+	Epochs    []logEpochJSON `json:"epochs"`
+	File      string         `json:"file"`
+	Lines     int            `json:"lines"`
+	Malformed int            `json:"malformed"`
+	Torn      int            `json:"torn"`
+}
+
+// logEpochJSON is the highest epoch of one site. Those of two sites are not comparable.
+type logEpochJSON struct {
+	Site  string `json:"site"`
+	Epoch uint64 `json:"epoch"`
+}
+
+// importedJSON is what ledger import did to one job.
+type importedJSON struct {
+	Schema    int           `json:"schema"`
+	Namespace string        `json:"namespace"`
+	Job       string        `json:"job"`
+	Runs      int           `json:"runs"`
+	Open      []attemptJSON `json:"open"`
+}
+
+// exportedJSON is what ledger export wrote.
+type exportedJSON struct {
+	Schema    int    `json:"schema"`
+	Namespace string `json:"namespace"`
+	Job       string `json:"job"`
+	Runs      int    `json:"runs"`
+	File      string `json:"file"`
+	Bytes     int64  `json:"bytes"`
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/ledger"
+	"github.com/tenure-project/tenure/store"
+)
+
+// ledgerListing is one run of ledger ls.
+type ledgerListing struct {
+	a      *app
+	job    string
+	state  string
+	asJSON bool
+
+	t    table
+	errs []error
+}
+
+func newLedgerLsCmd(a *app) *cobra.Command {
+	x := &ledgerListing{a: a}
+	cmd := &cobra.Command{
+		Use:   "ls [--job NAME] [--state STATE]",
+		Short: "List the jobs of a namespace, or runs in one state",
+		Long: `Without --state, one line per job, with how many runs are in which state. With
+--state, one line per run: unknown (an attempt vanished, and must be settled),
+running, failed, committed, repeated (may have happened more than once) or all.
+Of a run that is over the occurrence is only known as long as its result is
+kept: ` + "`tenure ledger show`" + ` tells it.
+
+An attempt whose host died is running until somebody has taken the job's lease
+over, which the next ` + "`tenure once`" + ` of the job does.`,
+		Example: `  tenure ledger ls
+  tenure ledger ls --state unknown
+  tenure ledger ls --job backup --state failed --json | jq -r .run`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.action(func(ctx context.Context, _ *cobra.Command, _ []string) error {
+			if x.job != "" {
+				if err := store.CheckName("job name", x.job); err != nil {
+					return err
+				}
+			}
+			return a.withReader(ctx, func(c *tenure.Client) error { return x.list(ctx, c) })
+		}),
+	}
+	f := cmd.Flags()
+	f.Var(textFlag{&x.job}, "job", "only the job of this `name`")
+	f.Var(stateFlag{&x.state}, "state", "list the runs in this `state`: "+strings.Join(listedStates, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates, cobra.ShellCompDirectiveNoFileComp))
+	addJSONFlag(cmd, &x.asJSON)
+	addTimeoutFlag(cmd, timeoutUsage)
+	return cmd
+}
+
+var listedStates = []string{stateUnknown, stateRunning, stateFailed, stateCommitted, stateRepeated, stateAll}
+
+// stateFlag is one of the states that can be listed.
+type stateFlag struct{ p *string }
+
+func (f stateFlag) String() string {
+	if f.p == nil {
+		return ""
+	}
+	return *f.p
+}
+
+func (f stateFlag) Type() string { return "state" }
+
+func (f stateFlag) Set(s string) error {
+	if !slices.Contains(listedStates, s) {
+		return fmt.Errorf("give one of %s, not %q", strings.Join(listedStates, ", "), s)
+	}
+	*f.p = s
+	return nil
+}
+
+func (x *ledgerListing) list(ctx context.Context, c *tenure.Client) error {
+	if x.state == "" {
+		x.t.row("JOB", "COMMITTED", "FAILED", "RUNNING", "UNKNOWN", "REPEATED", "EPOCH", "SITE")
+	} else {
+		x.t.row("JOB", "OCCURRENCE", "STATE", "ATTEMPTS", "RUN")
+	}
+	for job, err := range x.jobs(ctx, c) {
+		if err == nil {
+			err = x.one(ctx, c, job)
+		}
+		if err != nil {
+			x.errs = append(x.errs, err)
+		}
+	}
+	return x.a.endListing(&x.t, x.asJSON, x.errs, c.Namespace(), x.what(), "")
+}
+
+// what is listed, in words.
+func (x *ledgerListing) what() string {
+	switch {
+	case x.state == "" && x.job == "":
+		return "job"
+	case x.state == "":
+		return "job " + showName(x.job)
+	}
+	what := "run"
+	if x.state != stateAll {
+		what = x.state + " run"
+	}
+	if x.job != "" {
+		what += " of job " + showName(x.job)
+	}
+	return what
+}
+
+func (x *ledgerListing) jobs(ctx context.Context, c *tenure.Client) iter.Seq2[string, error] {
+	if x.job == "" {
+		return ledger.List(ctx, c)
+	}
+	return func(yield func(string, error) bool) { yield(x.job, nil) }
+}
+
+func (x *ledgerListing) one(ctx context.Context, c *tenure.Client, job string) error {
+	l, err := ledger.Open(c, job)
+	if err != nil {
+		return err
+	}
+	if x.state == stateUnknown || x.state == stateRunning {
+		runs, err := l.Unsettled(ctx)
+		if err != nil {
+			return err
+		}
+		return x.runs(c, job, slices.Values(runs))
+	}
+	all, err := l.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if x.state != "" {
+		return x.runs(c, job, all.Runs())
+	}
+	if all.Site == "" {
+		return nil // it never ran
+	}
+	if x.asJSON {
+		return x.a.json(newJobJSON(c.Namespace(), all))
+	}
+	n := all.Counts
+	x.t.row(showName(job), fmt.Sprint(n.Committed), fmt.Sprint(n.Failed), fmt.Sprint(n.Running), fmt.Sprint(n.Unknown), fmt.Sprint(n.Repeated),
+		fmt.Sprint(all.Epoch), showName(all.Site))
+	return nil
+}
+
+func (x *ledgerListing) runs(c *tenure.Client, job string, runs iter.Seq[ledger.RunInfo]) error {
+	for r := range runs {
+		if !inState(r, x.state) {
+			continue
+		}
+		if x.asJSON {
+			if err := x.a.json(newRunJSON(c.Namespace(), job, r)); err != nil {
+				return err
+			}
+			continue
+		}
+		state := runState(r)
+		if r.Repeated {
+			state += ", " + stateRepeated
+		}
+		x.t.row(showName(job), occurrenceText(r), state, fmt.Sprint(newestAttempt(r)), r.ID.String())
+	}
+	return nil
+}
+
+func inState(r ledger.RunInfo, state string) bool {
+	switch state {
+	case stateUnknown:
+		return r.Unknown
+	case stateRunning:
+		return r.Running
+	case stateFailed:
+		return r.Failed
+	case stateCommitted:
+		return r.Committed
+	case stateRepeated:
+		return r.Repeated
+	}
+	return true
+}
+
+// newestAttempt is the highest number of an attempt: how many there were at its site.
+func newestAttempt(r ledger.RunInfo) (n uint64) {
+	for _, at := range r.Attempts {
+		n = max(n, at.Attempt)
+	}
+	return n
+}
+
+// occurrenceText is when the run was due, or its name; "-" where neither is known.
+func occurrenceText(r ledger.RunInfo) string {
+	if !r.At.IsZero() {
+		return instantText(r.At)
+	}
+	return showText(r.Trigger)
+}

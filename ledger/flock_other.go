@@ -1,0 +1,13 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package ledger
+
+import (
+	"errors"
+	"os"
+)
+
+var errNoFlock = errors.New("this system has no flock: a log file cannot be a site here; use a store")
+
+// flock refuses: without locks that end with their process two could be at it.
+func flock(*os.File) (bool, error) { return false, errNoFlock }

@@ -1,0 +1,241 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	tenure "github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/core/lease"
+	core "github.com/tenure-project/tenure/internal/core/ledger"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
+)
+
+func (o SettleOptions) check() error {
+	if o.Reason == "" {
+		return invalid("settle", "a reason is required: it is kept")
+	}
+	if n := len(o.By) + len(o.Reason); n > 200 {
+		return invalid("settle", "operator and reason have %d bytes, at most 200 are allowed", n)
+	}
+	if o.Wait < 0 {
+		return invalid("settle", "the wait %v is negative", o.Wait)
+	}
+	return errors.Join(lease.CheckWhy("reason", o.why()))
+}
+
+// why is what is kept: who, and the reason.
+func (o SettleOptions) why() string {
+	if o.By == "" {
+		return o.Reason
+	}
+	return o.By + ": " + o.Reason
+}
+
+// settleBy settles an attempt for an operator.
+func (l *Ledger) settleBy(ctx context.Context, k Key, v Verdict, o SettleOptions) error {
+	out, err := outcome(k, v, o)
+	if err = errors.Join(err, o.check()); err != nil {
+		return err
+	}
+	return l.judged(ctx, k.Run, o, func(s *look) ([]core.Outcome, error) {
+		at, err := find(s, k, l.agent)
+		switch {
+		case err != nil:
+			return nil, err
+		case v == AsCommitted && at.Committed, v == AsFailed && (at.Failed || at.NotBegun), v == AsAbandoned && at.Abandoned != nil:
+			return nil, nil
+		case at.Open == nil && v != AsCommitted:
+			return nil, store.Errorf(store.ErrConflict, l.identity(), "settle", l.headKey, "attempt %d of run %v at site %q is settled already: %s", k.Attempt, k.Run, k.Site, fate(at.Fact))
+		}
+		return []core.Outcome{out}, nil
+	})
+}
+
+// outcome is what a verdict writes.
+func outcome(k Key, v Verdict, o SettleOptions) (core.Outcome, error) {
+	out := core.Outcome{Key: k}
+	switch v {
+	case AsCommitted:
+		out.Status = core.Committed
+	case AsFailed:
+		out.Status, out.NotStarted = core.Failed, true
+	case AsAbandoned:
+		out.Status, out.By = core.Abandoned, o.why()
+	default:
+		return out, invalid("settle", "%q: a verdict is committed, failed or abandoned", v)
+	}
+	return out, nil
+}
+
+func find(s *look, k Key, agent string) (AttemptInfo, error) {
+	all := s.found.Attempts()
+	i := slices.IndexFunc(all, func(at AttemptInfo) bool { return at.Fact.Key == k })
+	if i < 0 {
+		return AttemptInfo{}, store.Errorf(store.ErrNotFound, "", "settle", "", "job %q: run %v has no attempt %d at site %q", agent, k.Run, k.Attempt, k.Site)
+	}
+	return all[i], nil
+}
+
+func fate(f Fact) string {
+	switch {
+	case f.Committed:
+		return "committed"
+	case f.Failed || f.NotBegun:
+		return "failed"
+	}
+	return "abandoned by " + f.Abandoned.By
+}
+
+// retry gives up the open attempts of a run.
+func (l *Ledger) retry(ctx context.Context, run Run, o SettleOptions) ([]Key, error) {
+	if err := errors.Join(l.mine("retry", run), o.check()); err != nil {
+		return nil, err
+	}
+	var gone []Key
+	err := l.judged(ctx, run.ID, o, func(s *look) ([]core.Outcome, error) {
+		if yes, _ := s.found.Committed(); yes {
+			return nil, fmt.Errorf("job %q: run %v: %w", l.agent, run.ID, ErrCommitted)
+		}
+		var all []core.Outcome
+		gone = nil
+		for _, k := range stopped(s) {
+			all = append(all, core.Outcome{Key: k, Status: core.Abandoned, By: o.why(), Epoch: s.head.Epoch})
+			gone = append(gone, k)
+		}
+		return all, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return gone, nil
+}
+
+// stopped are the attempts that keep a run from being tried again: the open ones,
+// and those that failed.
+func stopped(s *look) []Key {
+	var open, failed []Key
+	for _, at := range s.found.Attempts() {
+		switch {
+		case at.Open != nil:
+			open = append(open, at.Fact.Key)
+		case at.Failed && at.Abandoned == nil:
+			failed = append(failed, at.Fact.Key)
+		}
+	}
+	return slices.Concat(open, failed)
+}
+
+// judged writes what judge says of a run, once the attempts in question are over.
+func (l *Ledger) judged(ctx context.Context, run RunID, o SettleOptions, judge func(s *look) ([]core.Outcome, error)) error {
+	var s look
+	if err := l.patiently(ctx, func() (err error) { s, err = l.look(ctx, run, false); return err }); err != nil {
+		return err
+	}
+	if s.head == nil {
+		return store.Errorf(store.ErrNotFound, l.identity(), "settle", l.headKey, "job %q never ran", l.agent)
+	}
+	outs, err := judge(&s)
+	if err != nil || len(outs) == 0 {
+		return err
+	}
+	if !o.Vouch {
+		if err := l.mayJudge(ctx, &s, outs, o); err != nil {
+			return err
+		}
+	}
+	for _, out := range outs {
+		if out.Status != core.Abandoned {
+			l.keepReason(ctx, &s, out, o)
+		}
+		// The outcome of an attempt that another settled meanwhile joins: both are facts.
+		if err := l.settle(ctx, look{}, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mayJudge returns nil once the holders of the attempts in question have no right to be
+// at them any more.
+func (l *Ledger) mayJudge(ctx context.Context, s *look, outs []core.Outcome, o SettleOptions) error {
+	held, err := l.holder(ctx)
+	if err != nil {
+		return err
+	}
+	running := (*Pending)(nil)
+	for _, p := range s.pending() {
+		if !slices.ContainsFunc(outs, func(out core.Outcome) bool { return out.Key == p.Key }) {
+			continue
+		}
+		if p.Site != s.head.Site {
+			return &RunningError{Agent: l.agent, Pending: p, Foreign: true}
+		}
+		if !core.Over(s.head, p, held) {
+			running = &p
+		}
+	}
+	if running == nil {
+		return nil
+	}
+	if err := l.fence(ctx, o); errors.Is(err, tenure.ErrHeld) || errors.Is(err, errTooLate) {
+		return &RunningError{Agent: l.agent, Pending: *running}
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// fence takes the job's lease over and raises the epoch, so that whoever had it before
+// can be at nothing any more.
+func (l *Ledger) fence(ctx context.Context, o SettleOptions) error {
+	d := &dispatch{l: l, cfg: onceConfig{wait: o.Wait, lease: l.opts}}
+	return d.acquire(ctx, func(ctx context.Context, held *tenure.Lease) error {
+		d.lease, d.claim = held, core.Claim{Holder: held.Owner(), Epoch: held.Token()}
+		if !d.state.CompareAndSwap(waiting, begun) {
+			return errTooLate
+		}
+		for {
+			var s look
+			if err := l.patiently(ctx, func() (err error) { s, err = l.readHead(ctx); return err }); err != nil {
+				return err
+			}
+			next, dec, err := s.head.Raise(d.claim, l.k.NewID())
+			if err != nil || next == nil && dec.Answer == core.Proceed {
+				return err
+			}
+			if dec.Answer != core.Proceed {
+				return d.behind(ctx, s.head)
+			}
+			if _, _, err = l.write(ctx, s, next, func(h *core.Head) bool { return h.Epoch == d.claim.Epoch && h.Holder == d.claim.Holder }); !settle.LostRace(err) {
+				return err
+			}
+		}
+	})
+}
+
+// keepReason writes why an attempt was settled, where it left no result of its own.
+func (l *Ledger) keepReason(ctx context.Context, s *look, out core.Outcome, o SettleOptions) {
+	now := l.k.NowMS()
+	r := &core.Result{V: 1, Agent: l.agent, Key: out.Key, Status: out.Status, Holder: clip("operator " + o.By), Why: o.why(), Started: now, Ended: now}
+	if out.Status == core.Failed {
+		r.Exit = 1
+	}
+	for _, p := range s.pending() {
+		if p.Key == out.Key {
+			r.Trigger, r.At, r.Epoch = p.Trigger, p.At, p.Epoch
+		}
+	}
+	r.KeepOutput(nil, 0)
+	if err := l.putResult(ctx, r, true); err != nil {
+		l.k.Log.Warn("ledger: the reason is not kept", "job", l.agent, "run", out.Run, "error", err)
+	}
+}
+
+// jump raises the sequence of the head.
+func (l *Ledger) jump(ctx context.Context, above uint64) error {
+	_, err := l.change(ctx, look{}, func(h *core.Head, id string) (*core.Head, error) { return h.Jump(above, id) })
+	return err
+}
