@@ -290,7 +290,7 @@ func (o *fileRun) dispatch(ctx context.Context) (again bool, err error) {
 			lines = append(lines, core.Intent{Key: at.Fact.Key, Status: core.Abandoned})
 			continue
 		}
-		o.out.State, o.out.Attempt, o.out.Pending = Held, at.Open.Key, append(o.out.Pending, *at.Open)
+		o.out.State, o.out.Attempt, o.out.Pending = Held, at.Open.Key, open(o.agent.Attempts(k.Run))
 		return false, err
 	}
 	pending := core.Intent{Key: k, Status: core.Pending, Detail: detail(o.out.Run, freshID(), time.Now().UnixMilli(), o.cfg.limit)}

@@ -27,10 +27,22 @@ type look struct {
 	requests, bytes int
 }
 
+// of is what was read of the run: attempts, and the answer.
+func (s *look) of() (all []AttemptInfo, yes, repeated bool) {
+	if s.found != nil {
+		yes, repeated = s.found.Committed()
+		return s.found.Attempts(), yes, repeated
+	}
+	a := core.NewAgent(s.head.Agent, 0)
+	s.head.Load(a)
+	yes, repeated = a.Committed(s.run)
+	return a.Attempts(s.run), yes, repeated
+}
+
 // committed is the answer for the run.
 func (s *look) committed() (yes, repeated bool, first Key) {
-	yes, repeated = s.view().Committed(s.run)
-	for _, at := range s.view().Attempts(s.run) {
+	all, yes, repeated := s.of()
+	for _, at := range all {
 		if at.Committed {
 			return yes, repeated, at.Fact.Key
 		}
@@ -40,23 +52,17 @@ func (s *look) committed() (yes, repeated bool, first Key) {
 
 // pending are the open attempts of the run.
 func (s *look) pending() []Pending {
-	var all []Pending
-	for _, at := range s.view().Attempts(s.run) {
-		if at.Open != nil {
-			all = append(all, *at.Open)
-		}
-	}
-	return all
+	all, _, _ := s.of()
+	return open(all)
 }
 
-// view is everything that was read.
-func (s *look) view() *core.Agent {
-	a := core.NewAgent(s.head.Agent, 0)
-	s.head.Load(a)
-	if s.block != nil {
-		s.block.Load(a)
+func open(all []AttemptInfo) (pending []Pending) {
+	for _, at := range all {
+		if at.Open != nil {
+			pending = append(pending, *at.Open)
+		}
 	}
-	return a
+	return pending
 }
 
 func (f *files) identity() string { return f.k.Store.Info().Identity }

@@ -60,8 +60,8 @@ type Compacted struct {
 func (l *Ledger) Compact(ctx context.Context) (Compacted, error) { return l.compact(ctx) }
 
 // Flush waits for the compaction that a run began in the background, and returns its
-// error. A short command calls it before it ends; what a compaction did not do is done
-// by a later one.
+// error. A short command calls it before it closes its client; what a compaction did not
+// do is done by a later one.
 func (l *Ledger) Flush(ctx context.Context) error { return l.flush(ctx) }
 
 // Swept is what Sweep removed.

@@ -20,8 +20,8 @@ type Answer struct {
 	Committed, Repeated bool
 	// Attempt is the committed attempt, the first if there are several.
 	Attempt Key
-	// Pending are the attempts that are open. They are exact only if Committed is false:
-	// a commit that the head tells answers without the rest.
+	// Pending are the attempts that are open. A commit that the head tells is answered
+	// without the block, which may know more of Repeated and Attempt: Show reads both.
 	Pending []Pending
 	// Requests is how many requests the answer took: one or two, more only if blocks
 	// were split meanwhile. Bytes is how much was read, at most 64 KiB in two requests.

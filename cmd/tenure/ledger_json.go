@@ -1,6 +1,7 @@
 package main
 
 import (
+	"iter"
 	"time"
 
 	"github.com/tenure-project/tenure/ledger"
@@ -22,13 +23,13 @@ type jobJSON struct {
 	Failed    int      `json:"failed"`
 	Running   int      `json:"running"`
 	Unknown   int      `json:"unknown"`
+	Free      int      `json:"free"`
 }
 
-func newJobJSON(namespace string, x *ledger.Listing) jobJSON {
-	n := x.Counts
+func newJobJSON(namespace string, x *ledger.Listing, n jobCounts) jobJSON {
 	return jobJSON{
 		Schema: schema, Namespace: namespace, Job: x.Agent, Site: x.Site, Epoch: x.Epoch, Holder: x.Holder, Sites: append([]string{}, x.Sites...),
-		Sequence: x.Sequence, Blocks: x.Blocks, Committed: n.Committed, Repeated: n.Repeated, Failed: n.Failed, Running: n.Running, Unknown: n.Unknown,
+		Sequence: x.Sequence, Blocks: x.Blocks, Committed: n.committed, Repeated: n.repeated, Failed: n.failed, Running: n.running, Unknown: n.unknown, Free: n.free,
 	}
 }
 
@@ -121,10 +122,38 @@ func runState(r ledger.RunInfo) string {
 		return stateRunning
 	case r.Committed:
 		return stateCommitted
-	case r.Failed:
+	case runFailed(r):
 		return stateFailed
 	}
 	return stateFree
+}
+
+// runFailed reports whether the run is over because its last attempt failed: one that
+// did not begin, or that was given up, stands in nobody's way.
+func runFailed(r ledger.RunInfo) bool {
+	failed := false
+	for _, at := range r.Attempts {
+		failed = failed || at.Open == nil && at.Failed && !at.NotBegun && at.Abandoned == nil
+	}
+	return failed && !r.Committed && !r.Running && !r.Unknown
+}
+
+// jobCounts are how many runs are in which state. One that is repeated or open may be
+// committed, too.
+type jobCounts struct{ committed, repeated, failed, running, unknown, free int }
+
+func countRuns(runs iter.Seq[ledger.RunInfo]) (n jobCounts) {
+	for r := range runs {
+		for _, c := range []struct {
+			yes bool
+			n   *int
+		}{{r.Committed, &n.committed}, {r.Repeated, &n.repeated}, {runFailed(r), &n.failed}, {r.Running, &n.running}, {r.Unknown, &n.unknown}, {runState(r) == stateFree, &n.free}} {
+			if c.yes {
+				*c.n++
+			}
+		}
+	}
+	return n
 }
 
 func attemptState(at ledger.AttemptInfo) string {
@@ -162,6 +191,7 @@ type logJSON struct {
 	Repeated  int            `json:"repeated"`
 	Failed    int            `json:"failed"`
 	Unknown   int            `json:"unknown"`
+	Free      int            `json:"free"`
 	Epochs    []logEpochJSON `json:"epochs"`
 	File      string         `json:"file"`
 	Lines     int            `json:"lines"`

@@ -148,11 +148,11 @@ func (x *ledgerListing) one(ctx context.Context, c *tenure.Client, job string) e
 	if all.Site == "" {
 		return nil // it never ran
 	}
+	n := countRuns(all.Runs())
 	if x.asJSON {
-		return x.a.json(newJobJSON(c.Namespace(), all))
+		return x.a.json(newJobJSON(c.Namespace(), all, n))
 	}
-	n := all.Counts
-	x.t.row(showName(job), fmt.Sprint(n.Committed), fmt.Sprint(n.Failed), fmt.Sprint(n.Running), fmt.Sprint(n.Unknown), fmt.Sprint(n.Repeated),
+	x.t.row(showName(job), fmt.Sprint(n.committed), fmt.Sprint(n.failed), fmt.Sprint(n.running), fmt.Sprint(n.unknown), fmt.Sprint(n.repeated),
 		fmt.Sprint(all.Epoch), showName(all.Site))
 	return nil
 }
@@ -184,7 +184,7 @@ func inState(r ledger.RunInfo, state string) bool {
 	case stateRunning:
 		return r.Running
 	case stateFailed:
-		return r.Failed
+		return runFailed(r)
 	case stateCommitted:
 		return r.Committed
 	case stateRepeated:

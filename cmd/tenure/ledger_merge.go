@@ -169,17 +169,11 @@ func (a *app) tellOfLines(g *ledger.Log) {
 
 func newLogJSON(g *ledger.Log, job, file string) logJSON {
 	j := logJSON{Schema: schema, Job: job, File: file, Lines: g.Lines, Malformed: g.Malformed, Torn: g.Torn, Epochs: []logEpochJSON{}}
-	for r := range g.Runs(job) {
+	for range g.Runs(job) {
 		j.Runs++
-		for _, n := range []struct {
-			yes bool
-			n   *int
-		}{{r.Committed, &j.Committed}, {r.Repeated, &j.Repeated}, {r.Failed, &j.Failed}, {r.Unknown || r.Running, &j.Unknown}} {
-			if n.yes {
-				*n.n++
-			}
-		}
 	}
+	n := countRuns(g.Runs(job))
+	j.Committed, j.Repeated, j.Failed, j.Unknown, j.Free = n.committed, n.repeated, n.failed, n.unknown+n.running, n.free
 	epochs := g.Epochs(job)
 	for _, site := range slices.Sorted(maps.Keys(epochs)) {
 		j.Epochs = append(j.Epochs, logEpochJSON{site, epochs[site]})

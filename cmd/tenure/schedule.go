@@ -85,20 +85,13 @@ func (s *scheduler) read() ([]scheduled, error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, store.Wrap(store.ErrInvalid, "", "read the schedule", s.file, err)
 	}
-	jobs, err := crontab.Parse(s.file, string(text))
-	if err != nil {
-		return nil, err
-	}
 	var all []scheduled
-	var faults []error
-	for _, j := range jobs {
+	_, err = crontab.Parse(s.file, string(text), func(j crontab.Job) error {
 		one, err := s.options(j)
-		if err != nil {
-			faults = append(faults, &crontab.LineError{File: s.file, Line: j.Line, Err: err})
-		}
 		all = append(all, one)
-	}
-	return all, errors.Join(faults...)
+		return err
+	})
+	return all, err
 }
 
 // options reads the options of a line, which are flags of once.

@@ -58,9 +58,10 @@ func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.L
 // Unwrap returns what is wrong.
 func (e *LineError) Unwrap() []error { return []error{e.Err, store.ErrInvalid} }
 
-// Parse reads a file; name is for messages. The error joins a *LineError for each
-// line with a fault; then there are no jobs. A file without any job is a fault, too.
-func Parse(name, text string) ([]Job, error) {
+// Parse reads a file; name is for messages. check, if not nil, says what is wrong with a
+// job that can be read. The error joins a *LineError for each line with a fault; then
+// there are no jobs. A file without any job is a fault, too.
+func Parse(name, text string, check func(Job) error) ([]Job, error) {
 	p := parser{zone: time.UTC, lines: map[string]int{}}
 	if len(text) > MaxFile {
 		return nil, &LineError{name, 1, fmt.Errorf("the file has more than %d bytes", MaxFile)}
@@ -71,6 +72,9 @@ func Parse(name, text string) ([]Job, error) {
 	for line := range strings.Lines(text) {
 		n++
 		job, err := p.line(n, strings.TrimRight(line, "\r\n"))
+		if job != nil && check != nil {
+			err = check(*job)
+		}
 		switch {
 		case err != nil:
 			faults = append(faults, &LineError{name, n, err})

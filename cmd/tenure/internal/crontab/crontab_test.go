@@ -29,7 +29,7 @@ CRON_TZ=America/New_York
 // SPEC EX5
 func TestParse(t *testing.T) {
 	t.Parallel()
-	jobs, err := Parse("f", strings.Replace(good, "fri-mon/1 -odd", "fri-mon 'half yearly'", 1))
+	jobs, err := Parse("f", strings.Replace(good, "fri-mon/1 -odd", "fri-mon 'half yearly'", 1), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +91,24 @@ func TestFaults(t *testing.T) {
 		"* * * * * j -- x\n5 j\n61 j\n":    "f:3: ",
 		strings.Repeat("#\n", MaxFile/2+1): "f:1: the file has more than",
 	} {
-		jobs, err := Parse("f", text)
+		jobs, err := Parse("f", text, nil)
 		var at *LineError
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, store.ErrInvalid) || !errors.As(err, &at) || jobs != nil {
 			t.Errorf("%.40q: %v and %d jobs, want %q", text, err, len(jobs), want)
 		}
+	}
+}
+
+// What is wrong with a job is told beside everything else.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	check := func(j Job) error { return fmt.Errorf("%s is refused", j.Name) }
+	jobs, err := Parse("f", "@daily a -- x\n* * b -- y\n@daily c -- z", check)
+	if want := "f:1: a is refused\nf:2: "; jobs != nil || err == nil || !strings.HasPrefix(err.Error(), want) || !strings.HasSuffix(err.Error(), "\nf:3: c is refused") {
+		t.Errorf("%d jobs and %v", len(jobs), err)
+	}
+	if jobs, err := Parse("f", "@daily a -- x", func(Job) error { return nil }); err != nil || len(jobs) != 1 {
+		t.Errorf("%d jobs and %v", len(jobs), err)
 	}
 }
 
@@ -106,7 +119,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("TZ=UTC\n0 0 29 2 * leap --tz 'x' -- a -- b")
 	f.Add("@every 100ms j -- x")
 	f.Fuzz(func(t *testing.T, text string) {
-		jobs, err := Parse("f", text)
+		jobs, err := Parse("f", text, nil)
 		if (err == nil) != (len(jobs) > 0) {
 			t.Fatalf("%d jobs and %v", len(jobs), err)
 		}
@@ -117,7 +130,7 @@ func FuzzParse(f *testing.F) {
 			if strings.ContainsAny(j.Name, `"' `+"\t") {
 				continue
 			}
-			again, err := Parse("f", fmt.Sprintf("TZ=%v\n%s '%s' -- %s", j.Zone, j.Expr, j.Name, j.Command))
+			again, err := Parse("f", fmt.Sprintf("TZ=%v\n%s '%s' -- %s", j.Zone, j.Expr, j.Name, j.Command), nil)
 			if err != nil || again[0].Name != j.Name || again[0].Command != j.Command || again[0].Expr != j.Expr {
 				t.Fatalf("%+v is read as %+v (%v)", j, again, err)
 			}
