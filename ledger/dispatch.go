@@ -32,10 +32,20 @@ func checkRun(r Run) error {
 var errAgain = errors.New("look again")
 
 // run is the dispatch under the lease, in the order of EX4. s is what was read before
-// the lease was taken; the write that raises the epoch proves that it still stands.
+// the lease was taken; the write that raises the epoch proves that it still stands. Who
+// had to wait looks again first: the one before him has most likely done the run.
 func (d *dispatch) run(ctx context.Context, s look) error {
 	d.out.State = NotRun
+	stale := d.l.k.Clock.Boot()-d.looked > d.l.k.Timing.Attempt/4
 	for {
+		if stale {
+			if err := d.l.patiently(ctx, func() (err error) { s, err = d.l.look(ctx, d.out.Run.ID, false); return err }); err != nil {
+				return err
+			}
+			if d.decided(ctx, &s) {
+				return nil
+			}
+		}
 		err := d.round(ctx, &s)
 		if !errors.Is(err, errAgain) {
 			return err
@@ -43,12 +53,7 @@ func (d *dispatch) run(ctx context.Context, s look) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := d.l.patiently(ctx, func() (err error) { s, err = d.l.look(ctx, d.out.Run.ID, false); return err }); err != nil {
-			return err
-		}
-		if d.decided(ctx, &s) {
-			return nil
-		}
+		stale = true
 	}
 }
 
@@ -77,11 +82,13 @@ func (d *dispatch) round(ctx context.Context, s *look) error {
 	if now.head.Full() {
 		d.full.Store(true)
 	}
-	if proceed, err := d.check(ctx, now.head, dec.Attempt); !proceed || err != nil {
+	d.at.Store(&Attempt{run: d.out.Run, key: dec.Attempt, epoch: d.lease.Token(), lease: d.lease})
+	proceed, err := d.check(ctx, now.head, dec.Attempt)
+	if !proceed || err != nil || !d.state.CompareAndSwap(begun, called) {
 		d.notStarted(ctx, dec.Attempt, write)
 		return err
 	}
-	return d.effect(ctx, dec.Attempt)
+	return d.effect(ctx)
 }
 
 // raise brings the claim's epoch into the head, before anything is decided by it.
@@ -191,7 +198,11 @@ func (d *dispatch) unknown(ctx context.Context, s *look, dec core.Decision, deta
 		step, o := d.cfg.policy.Next(dec, over, finding, clip("probe by "+d.l.k.Label))
 		switch step {
 		case core.StepRetry:
-			return s.found.Retry(d.claim, detail)
+			next, dec, err := s.found.Retry(d.claim, detail)
+			if err == nil && dec.Answer == core.Unknown { // another site's is open, too
+				d.held(s, dec.Open)
+			}
+			return next, dec, err
 		case core.StepProbe:
 			var err error
 			if finding, err = d.cfg.probe(ctx, dec.Open); err != nil {
@@ -267,9 +278,8 @@ func (l *Ledger) holder(ctx context.Context) (core.Lease, error) {
 }
 
 // effect calls the function and records what became of it.
-func (d *dispatch) effect(ctx context.Context, k Key) error {
-	a := &Attempt{run: d.out.Run, key: k, epoch: d.lease.Token(), lease: d.lease}
-	d.at.Store(a)
+func (d *dispatch) effect(ctx context.Context) error {
+	a := d.at.Load()
 	d.out.State = Unsettled // a panic leaves it so
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -144,6 +144,11 @@ func (c *chaotic) asks(ctx context.Context, occurrences int) {
 				break
 			}
 		}
+		if c.rng.IntN(3) == 0 {
+			limited, cancel := context.WithTimeout(ctx, ttl)
+			_, _ = h.Compact(limited)
+			cancel()
+		}
 		rested(time.Duration(c.rng.IntN(2000)) * time.Millisecond)
 	}
 }

@@ -93,16 +93,17 @@ func (e *counterLost) Error() string {
 
 // dispatch is one call of Once. Its methods are for one goroutine at a time.
 type dispatch struct {
-	l     *Ledger
-	cfg   onceConfig
-	fn    Func
-	lease *tenure.Lease
-	claim core.Claim
-	out   Outcome
-	seen  look        // the head at the check
-	full  atomic.Bool // the head is due for a compaction
-	state atomic.Int32
-	at    atomic.Pointer[Attempt] // set before the function is called
+	l      *Ledger
+	cfg    onceConfig
+	fn     Func
+	lease  *tenure.Lease
+	claim  core.Claim
+	out    Outcome
+	seen   look          // the head at the check
+	looked time.Duration // boot clock after the first look
+	full   atomic.Bool   // the head is due for a compaction
+	state  atomic.Int32
+	at     atomic.Pointer[Attempt] // set before the function is called
 }
 
 // How far the part under the lease has come.
@@ -110,7 +111,9 @@ const (
 	waiting int32 = iota
 	tooLate
 	begun
-	returned // the function did
+	gone     // its caller does not wait for it any more: the function is not called
+	called   // the function was
+	returned // and came back
 )
 
 // ended is how the part of a call under the lease ended.
@@ -136,6 +139,7 @@ func (d *dispatch) first(ctx context.Context) (s look, err error) {
 	limit, cancel := settle.Limit(ctx, d.l.k.Clock, max(d.cfg.wait, 3*d.l.k.Timing.Attempt))
 	defer cancel()
 	err = d.l.patiently(limit, func() error { s, err = d.l.look(limit, d.out.Run.ID, true); return err })
+	d.looked = d.l.k.Clock.Boot()
 	return s, err
 }
 
@@ -239,20 +243,21 @@ func (d *dispatch) under(ctx context.Context, s look) (Outcome, error) {
 		return d.concluded(e, (<-over).rethrow())
 	case f := <-over:
 		err := f.rethrow()
-		switch d.state.Load() {
-		case begun:
-			select {
-			case e := <-done:
-				return d.concluded(e, err)
-			default:
-			}
-			out := Outcome{Run: run, State: Unsettled, LeaseErr: err}
-			if a := d.at.Load(); a != nil {
-				out.Attempt, out.Epoch = a.key, a.Epoch()
-			}
-			return out, err
-		case returned: // its outcome is being recorded, which has a limit of its own
+		if d.state.Load() == returned { // its outcome is being recorded, which has a limit of its own
 			return d.concluded(<-done, err)
+		}
+		select {
+		case e := <-done:
+			return d.concluded(e, err)
+		default:
+		}
+		out := Outcome{Run: run, State: NotRun, LeaseErr: err}
+		if d.state.CompareAndSwap(begun, gone) {
+			return out, err
+		}
+		if a := d.at.Load(); a != nil {
+			out.State, out.Attempt, out.Epoch = Unsettled, a.key, a.Epoch()
+			return out, err
 		}
 		return d.notGranted(ctx, err)
 	}

@@ -331,3 +331,83 @@ func TestBadInput(t *testing.T) {
 		}
 	})
 }
+
+// Who waited for a host that did the run finds it done, and writes nothing into the
+// ledger.
+//
+// SPEC EX6
+func TestWaitersLookFirst(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		a, b := w.host(), w.host()
+		a.do2(at(1), func(_ context.Context, x *Attempt) (Result, error) {
+			var wg sync.WaitGroup
+			w.t.Cleanup(wg.Wait)
+			wg.Go(func() {
+				var out Outcome
+				got := b.used(func() { out = b.do(at(1), Wait(time.Minute)) })
+				if want(t, out, Done, 1); strings.Contains(got, "replace ledger") {
+					t.Errorf("a waiter sends %q", got)
+				}
+			})
+			rested(ttl)
+			return Result{}, w.act(x)
+		})
+		rested(2 * ttl)
+	})
+}
+
+// One process, one ledger, many goroutines: each run once.
+//
+// SPEC EX4
+func TestManyGoroutines(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		h := w.host()
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				if out := h.do(at(i%5), Wait(time.Hour)); out.State != Ran && out.State != Done {
+					t.Errorf("%+v", out)
+				}
+			})
+			wg.Go(func() {
+				if _, err := h.Did(t.Context(), at(i%5)); err != nil {
+					t.Error(err)
+				}
+				if _, err := h.Compact(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for n := range 5 {
+			if plain, _ := w.effects(at(n)); plain != 1 {
+				t.Errorf("run %d: %d effects", n, plain)
+			}
+		}
+	})
+}
+
+// A function that does not stop when it is asked to: its caller is told that work may
+// overlap, the run is unknown until it returns, and then it is settled.
+//
+// SPEC EX4 LS6
+func TestFunctionThatDoesNotStop(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		h, end := w.host(), make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		began := time.Now()
+		out, err := h.Once(ctx, at(1), func(_ context.Context, a *Attempt) (Result, error) {
+			<-end
+			return Result{}, w.act(a)
+		}, WithLease(tenure.StopLimit(3*time.Second)))
+		wantErr(t, err, tenure.ErrOverlap)
+		if want(t, out, Unsettled, 1); out.Epoch == 0 || time.Since(began) > 5*time.Second {
+			t.Errorf("%+v after %v", out, time.Since(began))
+		}
+		want(t, w.host().do(at(1), Wait(3*ttl)), Held, 1)
+		close(end)
+		rested(time.Second)
+		want(t, w.host().do(at(1)), Done, 1)
+	})
+}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -38,6 +39,18 @@ type SettleOptions struct {
 // ErrConflict, but for a commit: that is a fact, whoever learns of it late.
 func (l *Ledger) Settle(ctx context.Context, k Key, v Verdict, o SettleOptions) error {
 	return l.settleBy(ctx, k, v, o)
+}
+
+// Fence takes the job's lease over from a holder that is dead, and raises the epoch, so
+// that what it left open is Unknown instead of Running; wait is how long to try, as in
+// SettleOptions. A holder that lives keeps it: that is a tenure.ErrHeld. Where nothing is
+// running it does nothing.
+func (l *Ledger) Fence(ctx context.Context, wait time.Duration) error {
+	all, err := l.Unsettled(ctx)
+	if err != nil || !slices.ContainsFunc(all, func(r RunInfo) bool { return r.Running }) {
+		return err
+	}
+	return l.fence(ctx, SettleOptions{Wait: wait})
 }
 
 // Retry gives up every open attempt of the run, and those that failed, so that the next

@@ -333,6 +333,39 @@ func TestOperatorDoesNotSettleWhatRuns(t *testing.T) {
 	})
 }
 
+// What a dead host left shows as unknown once somebody takes its lease over, without a
+// run.
+//
+// SPEC EX3 EX4
+func TestFence(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		h := w.host()
+		if got := h.used(func() {
+			if err := h.Fence(t.Context(), 0); err != nil {
+				t.Error(err)
+			}
+		}); got != "get ledger" {
+			t.Errorf("a ledger that never was takes %q", got)
+		}
+		_, k := w.leave(at(1), true)
+		wantErr(t, h.Fence(t.Context(), 0), tenure.ErrHeld)
+		if r := w.info(at(1)); !r.Running {
+			t.Errorf("%+v", r)
+		}
+		if err := h.Fence(t.Context(), 3*ttl); err != nil {
+			t.Fatal(err)
+		}
+		if r := w.info(at(1)); !r.Unknown || r.Attempts[0].Fact.Key != k {
+			t.Errorf("%+v", r)
+		}
+		w.host().do2(at(2), func(context.Context, *Attempt) (Result, error) {
+			err := h.Fence(t.Context(), 3*ttl)
+			wantErr(t, err, tenure.ErrHeld)
+			return Result{}, nil
+		})
+	})
+}
+
 // do2 is do with a function of the test's.
 func (h *host) do2(run Run, f Func, opts ...OnceOption) Outcome {
 	h.w.t.Helper()

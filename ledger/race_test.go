@@ -3,13 +3,16 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	tenure "github.com/tenure-project/tenure"
 	core "github.com/tenure-project/tenure/internal/core/ledger"
 	"github.com/tenure-project/tenure/store"
+	"github.com/tenure-project/tenure/store/faultstore"
 	"github.com/tenure-project/tenure/store/memstore"
 )
 
@@ -21,6 +24,7 @@ type meanwhile struct {
 	skip    int64
 	after   bool
 	lost    bool // the request never arrives
+	told    bool // the reply arrives after all
 	do      func()
 	calls   atomic.Int64
 	done    atomic.Bool
@@ -40,7 +44,9 @@ func (m *meanwhile) call(op, key string, do func() error) error {
 	if err := do(); err != nil {
 		return err
 	}
-	m.do()
+	if m.do(); m.told {
+		return nil
+	}
 	return store.Errorf(store.ErrUnknown, "", op, key, "the reply is lost")
 }
 
@@ -258,6 +264,66 @@ func TestAttemptIsWithdrawn(t *testing.T) {
 		out, err := h.Once(t.Context(), at(1), h.work)
 		if want(t, out, NotRun, 1); err == nil {
 			t.Error("no error")
+		}
+		if plain, _ := w.effects(at(1)); plain != 0 {
+			t.Errorf("%d effects", plain)
+		}
+	})
+}
+
+// A host that is stopped while the last answer of its check is on its way does not act
+// on it: its own deadline has passed, or its caller was told that it did not run.
+//
+// SPEC EX4 DL4
+func TestCheckIsTooLate(t *testing.T) {
+	for _, stopped := range []time.Duration{ttl * 12 / 10, 4 * ttl} {
+		t.Run(stopped.String(), func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				w.host().do(at(0))
+				var h *host
+				h = w.racing(&meanwhile{op: "get", key: "/lease/", skip: 1, after: true, told: true, do: func() {
+					h.link.SetLink(faultstore.Refused)
+					rested(stopped)
+					h.link.SetLink(faultstore.Up)
+				}})
+				out, err := h.Once(t.Context(), at(1), h.work)
+				if out.State != NotRun || !errors.Is(err, tenure.ErrLost) {
+					t.Errorf("%+v, %v", out, err)
+				}
+				rested(5 * ttl)
+				if plain, _ := w.effects(at(1)); plain != 0 {
+					t.Errorf("%d effects", plain)
+				}
+				if n := len(w.head().Open); n != 0 {
+					t.Errorf("%d attempts are open", n)
+				}
+			})
+		})
+	}
+}
+
+// An attempt of this site may be given up, one of another that a merge brought may not:
+// the run is held, and says so.
+//
+// SPEC EX4 EX7
+func TestRetryIsHeldByAnotherSite(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.leave(at(1), false)
+		rested(3 * ttl)
+		i := core.Intent{V: 1, Agent: job, Key: Key{Run: at(1).ID, Site: "zurich", Attempt: 1}, Status: core.Pending, Epoch: 1, Holder: "z"}
+		line, err := core.AppendLine(nil, &i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := NewLog()
+		if err := g.ReadFrom("zurich", bytes.NewReader(line)); err != nil {
+			t.Fatal(err)
+		}
+		other := w.host()
+		h := w.racing(&meanwhile{op: "get", key: "/lease/", do: func() { other.imports(g) }}) // after the first look
+		out := h.do(at(1), OnUnknown(Retry), Wait(3*ttl))
+		if want(t, out, Held, 1); out.Attempt.Site != "zurich" || len(out.Pending) != 2 {
+			t.Errorf("%+v", out)
 		}
 		if plain, _ := w.effects(at(1)); plain != 0 {
 			t.Errorf("%d effects", plain)

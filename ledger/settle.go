@@ -180,7 +180,7 @@ func (l *Ledger) mayJudge(ctx context.Context, s *look, outs []core.Outcome, o S
 	if running == nil {
 		return nil
 	}
-	if err := l.fence(ctx, o); errors.Is(err, tenure.ErrHeld) || errors.Is(err, errTooLate) {
+	if err := l.fence(ctx, o); errors.Is(err, tenure.ErrHeld) {
 		return &RunningError{Agent: l.agent, Pending: *running}
 	} else if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (l *Ledger) mayJudge(ctx context.Context, s *look, outs []core.Outcome, o S
 // can be at nothing any more.
 func (l *Ledger) fence(ctx context.Context, o SettleOptions) error {
 	d := &dispatch{l: l, cfg: onceConfig{wait: o.Wait, lease: l.opts}}
-	return d.acquire(ctx, func(ctx context.Context, held *tenure.Lease) error {
+	err := d.acquire(ctx, func(ctx context.Context, held *tenure.Lease) error {
 		d.lease, d.claim = held, core.Claim{Holder: held.Owner(), Epoch: held.Token()}
 		if !d.state.CompareAndSwap(waiting, begun) {
 			return errTooLate
@@ -214,6 +214,19 @@ func (l *Ledger) fence(ctx context.Context, o SettleOptions) error {
 			}
 		}
 	})
+	if errors.Is(err, errTooLate) {
+		_, err = d.notGranted(ctx, err)
+		return errors.Join(err, d.heldErr())
+	}
+	return err
+}
+
+// heldErr is the error for who may not take the lease.
+func (d *dispatch) heldErr() error {
+	if d.out.HeldBy != nil {
+		return d.out.HeldBy
+	}
+	return fmt.Errorf("lease %q: %w", d.l.lease, tenure.ErrHeld)
 }
 
 // keepReason writes why an attempt was settled, where it left no result of its own.

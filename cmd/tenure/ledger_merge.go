@@ -53,6 +53,9 @@ output and exit code, never the fact that the run happened.`,
 
 func (a *app) compact(ctx context.Context, c *tenure.Client, l *ledger.Ledger, keep time.Duration, asJSON bool) error {
 	n, err := l.Compact(ctx)
+	if err == nil && n.Facts == 0 {
+		err = everRan(ctx, l)
+	}
 	if err != nil {
 		return err
 	}
@@ -66,6 +69,15 @@ func (a *app) compact(ctx context.Context, c *tenure.Client, l *ledger.Ledger, k
 	a.printf("job %s: %d facts moved into %d blocks, %d of which became two; %d old blocks and %d results removed\n",
 		showName(l.Agent()), n.Facts, n.Blocks, n.Splits, swept.Blocks, swept.Results)
 	return nil
+}
+
+// everRan is an error if the job has no ledger: its name was misspelt, perhaps.
+func everRan(ctx context.Context, l *ledger.Ledger) error {
+	x, err := l.Load(ctx)
+	if err == nil && x.Site == "" {
+		err = notFound("job %q never ran", l.Agent())
+	}
+	return err
 }
 
 func newLedgerMergeCmd(a *app) *cobra.Command {

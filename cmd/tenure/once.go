@@ -23,6 +23,7 @@ type doing struct {
 	when     occurrence
 	unknown  unknownFlag
 	attempts int
+	site     string
 	keep     bool // output
 	replay   bool
 	quiet    bool
@@ -75,15 +76,21 @@ environment, beside what it finds under ` + "`tenure run`" + `; TENURE_TOKEN is 
 	})
 	f := cmd.Flags()
 	f.Var(textFlag{&o.job}, "job", "the job's `name`")
+	o.addWhichFlags(cmd)
+	o.addJobFlags(cmd)
+	f.BoolVar(&o.replay, "replay", false, "if it is done already, print the output that was kept and return its status")
+	f.Var(codeFlag{&o.doneCode}, "done-code", "the exit code if it is done already")
+	return cmd
+}
+
+// addWhichFlags adds the flags that say which occurrence is meant.
+func (o *doing) addWhichFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.Var(timeFlag{&o.when.at}, "at", "the occurrence of this instant, as RFC 3339: 2026-03-01T02:30:00Z")
 	f.Var(durationFlag{&o.when.every, everyRange}, "every", "the latest whole multiple of this since 1970-01-01T00:00Z")
 	f.Var(textFlag{&o.when.expr}, "cron", "the latest time that these five `fields` match")
 	f.Var(textFlag{&o.when.zone}, "tz", "the time zone of --cron, by `name` (default UTC)")
 	f.Var(textFlag{&o.when.name}, "run-id", "not an instant, but the run of this `name`")
-	f.BoolVar(&o.replay, "replay", false, "if it is done already, print the output that was kept and return its status")
-	f.Var(codeFlag{&o.doneCode}, "done-code", "the exit code if it is done already")
-	o.addJobFlags(cmd)
-	return cmd
 }
 
 // addJobFlags adds the flags that a line of a schedule may have, too.
@@ -93,6 +100,7 @@ func (o *doing) addJobFlags(cmd *cobra.Command) {
 	f.Var(durationFlag{&o.when.late, positive}, "late", "how long ago the latest occurrence may be; an older one is left undone")
 	f.Var(&o.unknown, "unknown", "what to do if an earlier attempt vanished: hold, retry, or probe=`CMD`")
 	f.Var(attemptsFlag{&o.attempts}, "attempts", "how often a run is tried that fails: a number, or unlimited")
+	f.Var(textFlag{&o.site}, "site", "the `name` of this store's ledger among others that it may be merged with (default main; the first run fixes it)")
 	f.BoolVar(&o.keep, "keep-output", false, "keep the first 64 KiB of standard output for --replay")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing if it is done already")
 	f.StringArrayVar(&o.guards, "guard", nil, "a `path` whose guard is raised to the epoch before CMD starts (may be repeated)")
@@ -113,6 +121,11 @@ func (o *doing) complete(cmd *cobra.Command) error {
 func (o *doing) completeJob(cmd *cobra.Command) error {
 	err := o.begin(cmd, func() error {
 		o.lease = ledger.LeaseName(o.job)
+		if o.site != "" {
+			if err := store.CheckName("site", o.site); err != nil {
+				return err
+			}
+		}
 		return store.CheckName("job name", o.job)
 	})
 	if err != nil {

@@ -34,12 +34,17 @@ func (o *doing) hold(s *proc.Supervisor) (proc.Outcome, runStatus) {
 		return o.failed(s, err)
 	}
 	o.run = run
-	client, err := o.open(s.Context())
+	ctx, cancel := o.waiting(s.Context())
+	client, err := o.open(ctx)
+	cause := context.Cause(ctx)
+	cancel()
 	if err != nil {
+		if isA[*waitedError](cause) {
+			err = &endedError{cause: cause, err: err}
+		}
 		return o.failed(s, err)
 	}
-	out, st := o.once(s, client)
-	return out, st
+	return o.once(s, client)
 }
 
 // idle is the verdict where nothing is due.
@@ -61,7 +66,11 @@ func (o *doing) ledgerFor(s *proc.Supervisor, c *tenure.Client) (*ledger.Ledger,
 	if group := s.Contain(); group != "" {
 		opts = append(opts, tenure.ContainedIn(group))
 	}
-	return ledger.Open(c, o.job, ledger.LeaseOptions(opts...))
+	led := []ledger.Option{ledger.LeaseOptions(opts...)}
+	if o.site != "" {
+		led = append(led, ledger.Site(o.site))
+	}
+	return ledger.Open(c, o.job, led...)
 }
 
 // once does the run, and gives everything up.

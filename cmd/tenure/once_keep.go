@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/tenure-project/tenure/internal/clock"
@@ -23,7 +24,9 @@ type keeper struct {
 	to   *os.File
 	undo func() // gives this process its standard output back
 
-	done  chan struct{} // closed when everything was passed on
+	done chan struct{} // closed when everything was passed on
+
+	mu    sync.Mutex
 	kept  []byte
 	total int64
 }
@@ -51,8 +54,10 @@ func (k *keeper) pass() {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := k.read.Read(buf)
+		k.mu.Lock()
 		k.total += int64(n)
 		k.kept = append(k.kept, buf[:min(n, keptOutput-len(k.kept))]...)
+		k.mu.Unlock()
 		if n > 0 {
 			if _, err := k.to.Write(buf[:n]); err != nil {
 				_ = k.read.Close()
@@ -82,16 +87,10 @@ func (k *keeper) end() (kept []byte, total int64) {
 	case <-k.done:
 		close(stop)
 		<-late
-		_ = k.read.Close()
-		return k.kept, k.total
 	case <-late:
 	}
-	// Closing ends a read, but not a write that nobody takes.
-	_ = k.read.Close()
-	select {
-	case <-k.done:
-		return k.kept, k.total
-	default:
-		return nil, 0
-	}
+	_ = k.read.Close() // that ends a read, but not a write that nobody takes
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.kept, k.total
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tenure-project/tenure/ledger"
@@ -40,12 +42,12 @@ func (w *onceWork) probe(ctx context.Context, p ledger.Pending) (ledger.Finding,
 }
 
 // probeEnv is the environment of a probe: it is about an earlier attempt, and has no
-// lease of its own to act under.
+// lease of its own to act under. What our own processes tell each other is not for it.
 func (o *doing) probeEnv(p ledger.Pending) []string {
 	at := ""
 	if p.At != 0 {
 		at = instantText(time.UnixMilli(p.At))
 	}
 	pairs := []string{envJob, o.job, envRun, p.Run.String(), envAttempt, fmt.Sprint(p.Attempt), envAt, at, envToken, fmt.Sprint(p.Epoch), envOwner, p.Holder}
-	return o.a.env.with(append(pairs, o.way...)...)
+	return slices.DeleteFunc(o.a.env.with(append(pairs, o.way...)...), func(kv string) bool { return strings.HasPrefix(kv, "_TENURE_") })
 }

@@ -270,3 +270,10 @@ func (p *place) status(name string) runStatus {
 	}
 	return st
 }
+
+func (p *place) write(name, text string) {
+	p.t.Helper()
+	if err := os.WriteFile(p.path(name), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -21,7 +22,7 @@ const (
 	looksAgain = 30 * time.Second
 	// triesAgain is the pause before an occurrence that the store stood in the way of is
 	// tried again.
-	triesAgain = 10 * time.Second
+	triesAgain = 5 * time.Second
 )
 
 // scheduler runs the jobs of a file, each occurrence as a process of its own: it has a
@@ -201,7 +202,7 @@ func (s *scheduler) start(t *task, at time.Time) {
 }
 
 func (s *scheduler) statusFile(t *task) string {
-	return filepath.Join(s.dir, fmt.Sprintf("%x", t.Name)[:min(2*len(t.Name), 200)])
+	return filepath.Join(s.dir, fmt.Sprintf("%x", sha256.Sum256([]byte(t.Name))))
 }
 
 // finish takes note of the end of a job's process.
