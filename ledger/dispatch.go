@@ -120,7 +120,10 @@ func (d *dispatch) raise(ctx context.Context, s *look) error {
 	if next != nil {
 		now, _, err := d.l.write(ctx, *s, next, func(h *core.Head) bool { return h.Epoch == d.claim.Epoch && h.Holder == d.claim.Holder })
 		if settle.LostRace(err) {
-			d.l.pause(ctx)
+			if d.passed { // the first look was made before the lease was had: it proves no rival
+				d.l.pause(ctx)
+			}
+			d.passed = true
 			return errAgain
 		}
 		if err != nil {

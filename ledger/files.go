@@ -162,10 +162,10 @@ func (f *files) patiently(ctx context.Context, do func() error) error {
 	}
 }
 
-// retryable reports whether time may mend err.
+// retryable reports whether time may mend err. An error of no kind, such as a store that
+// shows less than was seen, is none that waiting helps.
 func retryable(err error) bool {
-	k := store.KindOf(err)
-	return k == store.ErrUnavailable || k == store.ErrUnknown
+	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknown)
 }
 
 // doubt is a write whose outcome is not known.

@@ -101,6 +101,7 @@ type dispatch struct {
 	out    Outcome
 	seen   look          // the head at the check
 	looked time.Duration // boot clock after the first look
+	passed bool          // the head moved on after a look
 	full   atomic.Bool   // the head is due for a compaction
 	state  atomic.Int32
 	at     atomic.Pointer[Attempt] // set before the function is called

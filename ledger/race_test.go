@@ -330,3 +330,30 @@ func TestRetryIsHeldByAnotherSite(t *testing.T) {
 		}
 	})
 }
+
+// A host that waited for another's short run met a head that moved. It looks again at
+// once, and does not pause while it has the lease.
+//
+// SPEC EX4
+func TestShortWaitIsNoPause(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		p, q := w.host(), w.host()
+		p.do(at(0))
+		began := time.Now()
+		started, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			p.do2(at(1), func(_ context.Context, a *Attempt) (Result, error) {
+				close(started)
+				rested(time.Millisecond)
+				return Result{}, w.act(a)
+			})
+		}()
+		<-started
+		want(t, q.do(at(1), Wait(ttl)), Done, 1)
+		<-ended
+		if d := time.Since(began); d > 10*time.Millisecond {
+			t.Errorf("both took %v", d)
+		}
+	})
+}

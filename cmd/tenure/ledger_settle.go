@@ -77,6 +77,7 @@ refused (75), after --wait.`,
 	f.Var(numberFlag{&x.attempt}, "attempt", "the attempt's number")
 	f.Var(textFlag{&x.site}, "site", "the attempt's site, where several have that number")
 	f.Var(verdictFlag{&x.verdict}, "as", "what became of it: `committed`, failed or abandoned")
+	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions([]string{string(ledger.AsCommitted), string(ledger.AsFailed), string(ledger.AsAbandoned)}, cobra.ShellCompDirectiveNoFileComp))
 	x.addFlags(cmd)
 	return cmd
 }

@@ -101,6 +101,7 @@ func (o *doing) addJobFlags(cmd *cobra.Command) {
 	f.Var(&o.unknown, "unknown", "what to do if an earlier attempt vanished: hold, retry, or probe=`CMD`")
 	f.Var(attemptsFlag{&o.attempts}, "attempts", "how often a run is tried that fails: a number, or unlimited")
 	f.Var(textFlag{&o.site}, "site", "the `name` of this store's ledger among others that it may be merged with (default main; the first run fixes it)")
+	_ = cmd.RegisterFlagCompletionFunc("unknown", cobra.FixedCompletions([]string{string(ledger.Hold), string(ledger.Retry), string(ledger.Probe) + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	f.BoolVar(&o.keep, "keep-output", false, "keep the first 64 KiB of standard output for --replay")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing if it is done already")
 	f.StringArrayVar(&o.guards, "guard", nil, "a `path` whose guard is raised to the epoch before CMD starts (may be repeated)")

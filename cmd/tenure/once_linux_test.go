@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -204,6 +205,40 @@ func TestKilledSchedulerLeavesItsJobsAlone(t *testing.T) {
 	p.start("tenure", "once", "--job", "j", "--every", "219000h", "--", "work", "-log", "a").want(0, "done already")
 	if p.count("a", "begin") != 1 || p.count("a", "end") != 1 {
 		t.Errorf("the job did not run through once: %v", p.events("a"))
+	}
+}
+
+// Schedules of several hosts share the work: each occurrence is done once.
+//
+// SPEC EX4 EX5 EX6
+// CASE B34
+func TestSchedulesShareTheWork(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"file", "sqlite"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, scheme)
+			p.write("jobs", "@every 500ms j --ttl 5s -- echo \"$TENURE_AT\" >>out\n")
+			var hosts []*program
+			for range 3 {
+				hosts = append(hosts, p.start("tenure", "schedule", "jobs"))
+			}
+			lines := func() []string {
+				text, _ := os.ReadFile(p.path("out"))
+				return strings.Fields(string(text))
+			}
+			eventually(t, func() string { return fmt.Sprint(lines()) }, func() bool { return len(lines()) >= 5 })
+			for _, h := range hosts {
+				h.signal(syscall.SIGTERM)
+				h.want(0)
+			}
+			done := lines()
+			slices.Sort(done)
+			if once := slices.Compact(slices.Clone(done)); len(once) != len(done) {
+				t.Errorf("an occurrence was done twice: %v", done)
+			}
+			p.start("tenure", "ledger", "ls", "--job", "j", "--json").want(0, fmt.Sprintf(`"committed":%d,"repeated":0,"failed":0,"running":0,"unknown":0`, len(done)))
+		})
 	}
 }
 

@@ -60,6 +60,9 @@ func (s *scheduler) prepare() error {
 	if err != nil {
 		return err
 	}
+	if _, secret, err := handedStore(t.url); err == nil && secret && s.a.env.get(envStore) != t.url {
+		return invalid("the jobs' processes need the store's password, and get no URL of a command line: give the URL in %s", envStore)
+	}
 	if s.program, err = os.Executable(); err != nil {
 		return err
 	}
