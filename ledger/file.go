@@ -240,7 +240,7 @@ func (o *fileRun) load() error {
 		}
 	}
 	o.agent = o.all.Into(o.f.agent)
-	return nil
+	return o.agent.OneEach()
 }
 
 // write appends intents, and returns once they are durable. Nothing may be written behind
@@ -274,6 +274,9 @@ func (o *fileRun) write(intents ...core.Intent) error {
 func (o *fileRun) dispatch(ctx context.Context) (again bool, err error) {
 	k := Key{Run: o.out.Run.ID, Site: o.f.site, Attempt: 1}
 	lines := []core.Intent{{Key: Key{Site: o.f.site}, Status: core.Raised}}
+	if o.agent.Birth(o.f.site) == "" {
+		lines[0].Birth = freshID()
+	}
 	for _, at := range o.agent.Attempts(k.Run) {
 		if at.Site == k.Site {
 			k.Attempt = at.Attempt + 1

@@ -151,12 +151,20 @@ func (f *files) readBlock(ctx context.Context, leaf string, s *look) error {
 	return err
 }
 
-// patiently repeats what time may mend, until ctx ends.
+// patiently repeats what time may mend, until ctx ends. It warns of that once.
 func (f *files) patiently(ctx context.Context, do func() error) error {
 	p := f.k.Pace(f.k.Timing)
+	warned := false
 	for wait := p.Backoff; ; wait = min(2*wait, 16*p.Backoff) {
 		err := do()
-		if err == nil || !retryable(err) || !clock.Sleep(f.k.Clock, p.Jitter(wait), ctx.Done()) {
+		if err == nil || !retryable(err) || ctx.Err() != nil {
+			return err
+		}
+		if !warned {
+			warned = true
+			f.k.Log.Warn("ledger: the store is in trouble, trying again", "job", f.agent, "error", err)
+		}
+		if !clock.Sleep(f.k.Clock, p.Jitter(wait), ctx.Done()) {
 			return err
 		}
 	}

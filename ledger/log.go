@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"iter"
 
@@ -20,6 +21,11 @@ func (g *Log) readFrom(name string, r io.Reader) error {
 	if read.Torn {
 		g.Torn++
 	}
+	if err == nil {
+		if err = g.s.OneEach(); err != nil {
+			err = fmt.Errorf("log %s: %w", name, err)
+		}
+	}
 	return err
 }
 
@@ -37,14 +43,14 @@ func (g *Log) epochs(agent string) map[string]uint64 { return g.s.Agent(agent).E
 
 func (g *Log) writeTo(w io.Writer) (int64, error) {
 	var total int64
+	if err := g.s.OneEach(); err != nil {
+		return 0, err
+	}
 	for _, name := range g.s.Agents() {
 		var lines []byte
 		for _, i := range g.s.Agent(name).Intents() {
-			if i.Valid() != nil {
-				continue // what malformed lines left says nothing of any job
-			}
 			var err error
-			if lines, err = core.AppendLine(lines, &i); err != nil {
+			if lines, err = core.AppendFolded(lines, &i); err != nil {
 				return total, err
 			}
 			if len(lines) >= 64<<10 {
@@ -76,7 +82,10 @@ func (l *Ledger) importLog(ctx context.Context, g *Log) (Imported, error) {
 	if from.Len() == 0 && len(from.Epochs()) == 0 {
 		return Imported{}, store.Errorf(store.ErrNotFound, "", "import", "", "the log knows nothing of job %q; it has %q", l.agent, g.Agents())
 	}
-	if err := l.begin(ctx); err != nil {
+	if err := from.OneEach(); err != nil {
+		return Imported{}, err
+	}
+	if err := l.begin(ctx, from); err != nil {
 		return Imported{}, err
 	}
 	_, head, err := l.move(ctx, func(h *core.Head) (*core.Compaction, error) { return core.Import(h, from) })
@@ -92,8 +101,9 @@ func (l *Ledger) importLog(ctx context.Context, g *Log) (Imported, error) {
 	return done, nil
 }
 
-// begin makes the ledger if it is not there.
-func (l *Ledger) begin(ctx context.Context) error {
+// begin makes the ledger if it is not there. If from knows of one of its site, it is that
+// one that goes on.
+func (l *Ledger) begin(ctx context.Context, from *core.Agent) error {
 	s, err := l.readHead(ctx)
 	if err != nil || s.head != nil {
 		return err
@@ -102,9 +112,12 @@ func (l *Ledger) begin(ctx context.Context) error {
 	if site == "" {
 		site = DefaultSite
 	}
-	h, err := core.NewHead(l.agent, site, l.k.NewID())
+	h, err := core.Continue(l.agent, site, l.k.NewID(), from)
 	if err != nil {
 		return err
+	}
+	if from.Birth(site) != "" {
+		l.k.Log.Warn("ledger: this ledger goes on as the one that wrote the log; let nothing run on that one any more", "job", l.agent, "site", site, "birth", h.Birth)
 	}
 	if _, _, err = l.write(ctx, s, h, func(*core.Head) bool { return true }); store.KindOf(err) == store.ErrExists {
 		return nil

@@ -23,7 +23,10 @@ func NewLog() *Log { return &Log{s: core.NewState()} }
 
 // ReadFrom joins a log file of one or more agents, of one or more sites. name is for
 // messages. A damaged line is ErrCorrupt: a lost commit could become a repeat; a torn
-// last line was never acknowledged and is dropped.
+// last line was never acknowledged and is dropped. What a malformed line says of a run
+// counts (EX3), and WriteTo keeps it. If two ledgers that are called by one site name
+// come together that is ErrInvalid, here or in WriteTo and Import: nothing that the log
+// says of that job is to be trusted then.
 func (g *Log) ReadFrom(name string, r io.Reader) error { return g.readFrom(name, r) }
 
 // Add joins a whole ledger.
@@ -57,7 +60,11 @@ type Imported struct {
 
 // Import merges what g knows of this agent into the ledger (EX7). After it no run that
 // was committed anywhere is started here. It is done when it returns nil, and may be
-// repeated. More than 16 other sites are ErrInvalid.
+// repeated. More than 16 other sites are ErrInvalid, and so is a log of another ledger
+// that is called like this one, or like one that was merged before: each ledger has a
+// birth, an id that its logs carry. Where nothing ever ran and the log is of this
+// ledger's own site, the ledger goes on as the one that wrote the log: do that to move a
+// ledger, and let nothing run on the old one any more.
 func (l *Ledger) Import(ctx context.Context, g *Log) (Imported, error) { return l.importLog(ctx, g) }
 
 // Export writes the whole ledger as log lines: see Log.WriteTo.

@@ -13,6 +13,7 @@ import (
 	"github.com/tenure-project/tenure/internal/clock"
 	core "github.com/tenure-project/tenure/internal/core/ledger"
 	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
 )
 
 // Func does what a run is for. Its context ends before anybody else can have the job's
@@ -93,18 +94,20 @@ func (e *counterLost) Error() string {
 
 // dispatch is one call of Once. Its methods are for one goroutine at a time.
 type dispatch struct {
-	l      *Ledger
-	cfg    onceConfig
-	fn     Func
-	lease  *tenure.Lease
-	claim  core.Claim
-	out    Outcome
-	seen   look          // the head at the check
-	looked time.Duration // boot clock after the first look
-	passed bool          // the head moved on after a look
-	full   atomic.Bool   // the head is due for a compaction
-	state  atomic.Int32
-	at     atomic.Pointer[Attempt] // set before the function is called
+	l       *Ledger
+	cfg     onceConfig
+	fn      Func
+	lease   *tenure.Lease
+	claim   core.Claim
+	out     Outcome
+	version store.Version // of the head at the first look
+	found   *Outcome      // what was found while waiting for the lease
+	seen    look          // the head at the check
+	looked  time.Duration // boot clock after the first look
+	passed  bool          // the head moved on after a look
+	full    atomic.Bool   // the head is due for a compaction
+	state   atomic.Int32
+	at      atomic.Pointer[Attempt] // set before the function is called
 }
 
 // How far the part under the lease has come.
@@ -222,6 +225,7 @@ func (d *dispatch) stuck(s *look) bool {
 // under goes on under the job's lease.
 func (d *dispatch) under(ctx context.Context, s look) (Outcome, error) {
 	run, done, over := d.out.Run, make(chan ended, 1), make(chan freed, 1)
+	d.version = s.ver
 	go d.leased(ctx, over, func(ctx context.Context, lease *tenure.Lease) error {
 		if !d.state.CompareAndSwap(waiting, begun) {
 			return errTooLate
@@ -320,7 +324,12 @@ func (d *dispatch) acquire(ctx context.Context, work func(context.Context, *tenu
 		}
 	})
 	defer t.Stop()
-	return d.l.from.Do(ctx, d.l.lease, work, d.cfg.lease...)
+	return d.watched(ctx, cancel, func(had func()) error {
+		return d.l.from.Do(ctx, d.l.lease, func(ctx context.Context, lease *tenure.Lease) error {
+			had()
+			return work(ctx, lease)
+		}, d.cfg.lease...)
+	})
 }
 
 // concluded is the call's end once the part under the lease has ended; err is the
@@ -336,6 +345,9 @@ func (d *dispatch) concluded(e ended, err error) (Outcome, error) {
 
 // notGranted is the answer of who did not get the lease.
 func (d *dispatch) notGranted(ctx context.Context, err error) (Outcome, error) {
+	if d.found != nil {
+		return d.concluded(ended{out: *d.found}, err)
+	}
 	var held *tenure.HeldError
 	switch {
 	case errors.As(err, &held):

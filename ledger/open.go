@@ -42,7 +42,8 @@ const DefaultSite = "main"
 
 // Site is the name that this store's ledgers have among others that they are merged
 // with (EX7). The first run of an agent fixes it; another one later is ErrInvalid. The
-// default is DefaultSite, or whatever was fixed.
+// default is DefaultSite, or whatever was fixed. Ledgers of one name are never merged:
+// name those that may be before their first run.
 func Site(name string) Option { return func(l *Ledger) { l.site = name } }
 
 // Under takes the job's lease by a session, whose one renewal keeps any number of

@@ -36,7 +36,8 @@ type SettleOptions struct {
 
 // Settle writes down what became of an open attempt. It is nil if that is so already.
 // An attempt that was never made is ErrNotFound, one that was settled otherwise
-// ErrConflict, but for a commit: that is a fact, whoever learns of it late.
+// ErrConflict, but for a commit: that is a fact, whoever learns of it late. The write
+// itself proves that this was so: an outcome that another writes meanwhile is seen.
 func (l *Ledger) Settle(ctx context.Context, k Key, v Verdict, o SettleOptions) error {
 	return l.settleBy(ctx, k, v, o)
 }

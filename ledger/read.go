@@ -163,6 +163,8 @@ type Counts struct {
 type Listing struct {
 	// Agent and Site are the ledger's; Site is "" if nothing ever ran.
 	Agent, Site string
+	// Birth is an id of this ledger alone: it tells two of one site name apart.
+	Birth string
 	// Epoch is the highest, Holder raised it.
 	Epoch  uint64
 	Holder string
@@ -195,6 +197,7 @@ func (l *Ledger) Load(ctx context.Context) (*Listing, error) {
 	if x.held, err = l.holder(ctx); err != nil {
 		return nil, err
 	}
+	x.Birth = h.Birth
 	x.Site, x.Epoch, x.Holder, x.Sequence, x.Blocks = h.Site, h.Epoch, h.Holder, h.Sequence, len(h.Blocks())
 	for _, e := range h.Epochs {
 		x.Sites = append(x.Sites, e.Site)

@@ -128,42 +128,70 @@ func stopped(s *look) []Key {
 	return slices.Concat(open, failed)
 }
 
-// judged writes what judge says of a run, once the attempts in question are over.
+// judged writes what judge says of a run, once the attempts in question are over. The
+// write replaces the very head that was judged, with the block that was read after it:
+// whatever another writes meanwhile, a late commit above all, is judged first.
 func (l *Ledger) judged(ctx context.Context, run RunID, o SettleOptions, judge func(s *look) ([]core.Outcome, error)) error {
+	for {
+		again, err := l.judgeOnce(ctx, run, o, judge)
+		if !again || err != nil {
+			return err
+		}
+		l.pause(ctx)
+		if err := store.CtxErr(ctx, l.identity(), "settle", l.headKey); err != nil {
+			return err
+		}
+	}
+}
+
+// judgeOnce is one round of judged; again is true if the head is not the one any more
+// that was judged.
+func (l *Ledger) judgeOnce(ctx context.Context, run RunID, o SettleOptions, judge func(s *look) ([]core.Outcome, error)) (again bool, err error) {
 	var s look
 	if err := l.patiently(ctx, func() (err error) { s, err = l.look(ctx, run, false); return err }); err != nil {
-		return err
+		return false, err
 	}
 	if s.head == nil {
-		return store.Errorf(store.ErrNotFound, l.identity(), "settle", l.headKey, "job %q never ran", l.agent)
+		return false, store.Errorf(store.ErrNotFound, l.identity(), "settle", l.headKey, "job %q never ran", l.agent)
 	}
 	outs, err := judge(&s)
 	if err != nil || len(outs) == 0 {
-		return err
+		return false, err
 	}
 	if !o.Vouch {
-		if err := l.mayJudge(ctx, &s, outs, o); err != nil {
-			return err
+		if fenced, err := l.mayJudge(ctx, &s, outs, o); fenced || err != nil {
+			return fenced, err
 		}
 	}
-	for _, out := range outs {
+	next, err := s.head.SettleAll(outs, l.k.NewID())
+	if full := (*core.FullError)(nil); errors.As(err, &full) && full.Facts > 0 {
+		return true, l.makeRoom(ctx, err)
+	}
+	if err != nil || next == nil {
+		return false, err
+	}
+	now, _, err := l.write(ctx, s, next, func(*core.Head) bool { return false })
+	if settle.LostRace(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	l.tidy(now.head.Full())
+	for _, out := range outs { // after the verdict, which another may have forestalled
 		if out.Status != core.Abandoned {
 			l.keepReason(ctx, &s, out, o)
 		}
-		// The outcome of an attempt that another settled meanwhile joins: both are facts.
-		if err := l.settle(ctx, look{}, out); err != nil {
-			return err
-		}
 	}
-	return nil
+	return false, nil
 }
 
-// mayJudge returns nil once the holders of the attempts in question have no right to be
-// at them any more.
-func (l *Ledger) mayJudge(ctx context.Context, s *look, outs []core.Outcome, o SettleOptions) error {
+// mayJudge returns without error once the holders of the attempts in question have no
+// right to be at them any more. fenced is true if they had until now: the head moved on.
+func (l *Ledger) mayJudge(ctx context.Context, s *look, outs []core.Outcome, o SettleOptions) (fenced bool, err error) {
 	held, err := l.holder(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	running := (*Pending)(nil)
 	for _, p := range s.pending() {
@@ -171,21 +199,21 @@ func (l *Ledger) mayJudge(ctx context.Context, s *look, outs []core.Outcome, o S
 			continue
 		}
 		if p.Site != s.head.Site {
-			return &RunningError{Agent: l.agent, Pending: p, Foreign: true}
+			return false, &RunningError{Agent: l.agent, Pending: p, Foreign: true}
 		}
 		if !core.Over(s.head, p, held) {
 			running = &p
 		}
 	}
 	if running == nil {
-		return nil
+		return false, nil
 	}
 	if err := l.fence(ctx, o); errors.Is(err, tenure.ErrHeld) {
-		return &RunningError{Agent: l.agent, Pending: *running}
+		return false, &RunningError{Agent: l.agent, Pending: *running}
 	} else if err != nil {
-		return err
+		return false, err
 	}
-	return nil
+	return true, nil
 }
 
 // fence takes the job's lease over and raises the epoch, so that whoever had it before

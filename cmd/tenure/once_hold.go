@@ -181,17 +181,19 @@ func (w *onceWork) await(ended <-chan onceEnd) onceEnd {
 			return onceEnd{left: errors.New("something in its process tree cannot be ended")}
 		}
 	}
-	late := make(chan struct{})
-	go func() {
-		defer close(late)
-		clock.Sleep(w.o.a.clk, hurriedRelease, nil)
-	}()
 	select {
 	case e := <-ended:
 		return e
-	case <-late:
+	case <-w.o.after(hurriedRelease):
 		return onceEnd{left: errNotWaited}
 	}
+}
+
+// after is closed when d has passed.
+func (o *doing) after(d time.Duration) <-chan struct{} {
+	late := make(chan struct{})
+	o.a.clk.AfterFunc(d, func() { close(late) })
+	return late
 }
 
 // starting says whether the command was or is being started. If not, it will not be.
@@ -237,7 +239,14 @@ func (w *onceWork) do(_ context.Context, a *ledger.Attempt) (ledger.Result, erro
 	told := o.bequest(a.Lease())
 	told.left = "the run is unknown then, unless it was recorded: `tenure ledger show` tells"
 	res := w.s.Run(proc.Command{Args: o.command, Env: o.a.env.with(pairs...), DeadlineFile: file, Left: told.left, Note: told.note}, a.Lease())
-	kept, n := k.end()
+	hurried := w.s.Hurried()
+	if len(res.Survivors) > 0 { // they may have the output open, and the lease must lapse
+		hurried = o.after(keepLimit)
+	}
+	kept, n, whole := k.end(hurried)
+	if !whole {
+		o.a.warn("%s: nobody read the command's output to its end; the rest is lost", runText(o.run))
+	}
 	w.mu.Lock()
 	w.res, w.kept, w.keptOf = res, kept, n
 	w.mu.Unlock()
@@ -256,7 +265,7 @@ func (w *onceWork) keep() (*keeper, error) {
 	if !w.o.keep {
 		return nil, nil
 	}
-	return keepOutput(w.o.a.clk)
+	return keepOutput()
 }
 
 // result is what the ledger is told of the command.

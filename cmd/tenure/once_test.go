@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tenure-project/tenure/internal/clock"
 	"github.com/tenure-project/tenure/ledger"
 )
 
@@ -92,7 +91,7 @@ func TestKeeper(t *testing.T) {
 	t.Parallel()
 	in, inW := pipe(t)
 	out, outW := pipe(t)
-	k := &keeper{clk: clock.NewSystem(), read: in, to: outW, undo: func() {}, done: make(chan struct{})}
+	k := &keeper{read: in, to: outW, undo: func() {}, done: make(chan struct{})}
 	go k.pass()
 	text := bytes.Repeat([]byte("0123456789abcdef"), 3*keptOutput/16)
 	go func() {
@@ -105,10 +104,10 @@ func TestKeeper(t *testing.T) {
 		defer close(read)
 		got, _ = io.ReadAll(out)
 	}()
-	kept, total := k.end()
+	kept, total, whole := k.end(nil)
 	_ = outW.Close()
 	<-read
-	if !bytes.Equal(got, text) || !bytes.Equal(kept, text[:keptOutput]) || total != int64(len(text)) {
+	if !whole || !bytes.Equal(got, text) || !bytes.Equal(kept, text[:keptOutput]) || total != int64(len(text)) {
 		t.Errorf("%d of %d bytes came, %d were kept of %d", len(got), len(text), len(kept), total)
 	}
 }
@@ -119,19 +118,84 @@ func TestKeeperDoesNotWaitForEver(t *testing.T) {
 	in, inW := pipe(t)
 	_, outW := pipe(t)
 	defer inW.Close()
-	k := &keeper{clk: clock.NewSystem(), read: in, to: outW, undo: func() {}, done: make(chan struct{})}
+	k := &keeper{read: in, to: outW, undo: func() {}, done: make(chan struct{})}
 	go k.pass()
 	if _, err := inW.Write([]byte("said")); err != nil {
 		t.Fatal(err)
 	}
 	from := time.Now()
-	kept, total := k.end()
-	if string(kept) != "said" || total != 4 {
+	kept, total, whole := k.end(nil)
+	if !whole || string(kept) != "said" || total != 4 {
 		t.Errorf("%q of %d bytes were kept", kept, total)
 	}
 	if d := time.Since(from); d < keepLimit || d > 20*time.Second {
 		t.Errorf("it took %v", d)
 	}
+	<-k.done
+}
+
+// A reader that begins only long after the command's end gets everything, and everything
+// is counted, whether or not something else has the output open by then.
+//
+// SPEC EX6
+func TestKeeperWaitsForASlowReader(t *testing.T) {
+	t.Parallel()
+	for _, stray := range []bool{false, true} {
+		in, inW := pipe(t)
+		out, outW := pipe(t)
+		k := &keeper{read: in, to: outW, undo: func() {}, done: make(chan struct{})}
+		go k.pass()
+		text := bytes.Repeat([]byte("0123456789"), 12_000) // more than one pipe takes, and less than two and a buffer
+		if _, err := inW.Write(text); err != nil {
+			t.Fatal(err)
+		}
+		if !stray {
+			_ = inW.Close()
+		}
+		var kept []byte
+		var total int64
+		var whole bool
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			kept, total, whole = k.end(nil)
+		}()
+		select {
+		case <-ended:
+			t.Errorf("stray %v: it did not wait for the reader", stray)
+		case <-time.After(keepLimit + 200*time.Millisecond):
+		}
+		var got []byte
+		read := make(chan struct{})
+		go func() {
+			defer close(read)
+			got, _ = io.ReadAll(out)
+		}()
+		<-ended
+		_ = outW.Close()
+		<-read
+		if !whole || !bytes.Equal(got, text) || !bytes.Equal(kept, text[:keptOutput]) || total != int64(len(text)) {
+			t.Errorf("stray %v: %d of %d bytes came, %d were kept of %d, whole %v", stray, len(got), len(text), len(kept), total, whole)
+		}
+	}
+}
+
+// Who is in a hurry does not wait for a reader that takes nothing, and is told.
+func TestKeeperInAHurry(t *testing.T) {
+	t.Parallel()
+	in, inW := pipe(t)
+	out, outW := pipe(t)
+	k := &keeper{read: in, to: outW, undo: func() {}, done: make(chan struct{})}
+	go k.pass()
+	if _, err := inW.Write(make([]byte, 120_000)); err != nil {
+		t.Fatal(err)
+	}
+	hurried := make(chan struct{})
+	close(hurried)
+	if kept, total, whole := k.end(hurried); whole || total < 120_000-(64<<10) || len(kept) != min(int(total), keptOutput) {
+		t.Errorf("%d bytes were kept of %d, whole %v", len(kept), total, whole)
+	}
+	_ = out.Close()
 	<-k.done
 }
 

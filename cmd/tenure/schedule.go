@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -62,10 +63,30 @@ that come meanwhile only the latest is made up for.`,
 		},
 	}
 	f := cmd.Flags()
+	f.Var(parallelFlag{&s.parallel}, "parallel", "how many occurrences may be at it at the same time (default twice the processors, at least 4)")
 	f.BoolVar(&check, "check", false, "only read the file, and print the next occurrences")
 	f.Var(timeFlag{&from}, "from", "with --check: the occurrences after this instant, not after now")
 	addJSONFlag(cmd, &asJSON)
 	return cmd
+}
+
+// maxParallel is more than any host bears.
+const maxParallel = 10_000
+
+// parallelFlag is a number of places.
+type parallelFlag struct{ p *int }
+
+func (f parallelFlag) String() string { return "" } // the default depends on the host
+
+func (f parallelFlag) Type() string { return "N" }
+
+func (f parallelFlag) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > maxParallel {
+		return fmt.Errorf("give a whole number from 1 to %d, not %q", maxParallel, s)
+	}
+	*f.p = n
+	return nil
 }
 
 // scheduled is one job of the file that is read now.

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -20,35 +21,47 @@ import (
 const (
 	// looksAgain is how long the scheduler sleeps at most: its clock may be set.
 	looksAgain = 30 * time.Second
-	// triesAgain is the pause before an occurrence that the store stood in the way of is
-	// tried again.
-	triesAgain = 5 * time.Second
+	// triesAgain is the pause before an occurrence that was not begun is tried again. It
+	// doubles each time, up to triesAgainMax.
+	triesAgain    = 5 * time.Second
+	triesAgainMax = time.Minute
 )
 
 // scheduler runs the jobs of a file, each occurrence as a process of its own: it has a
 // supervisor then, and goes on if this process ends.
 type scheduler struct {
-	a       *app
-	file    string
-	way     []string
-	program string
-	dir     string // for status files
-	jobs    map[string]*task
-	live    map[*task]bool // those that run, also of jobs that are not in the file any more
-	ended   chan *task
+	a        *app
+	file     string
+	parallel int // how many places there are
+	way      []string
+	program  string
+	dir      string // for status files
+	looks    *looker
+	jobs     map[string]*task
+	live     map[*task]bool // those that have a place, also of jobs that are not in the file any more
+	looked   chan looked
+	ended    chan *task
+	crowd    crowd
 }
 
 // task is one job, and what the scheduler knows of it.
 type task struct {
 	scheduled
-	last    time.Time // the latest occurrence that was begun
-	at      time.Time // the one that is running
-	process *exec.Cmd // nil if none is
-	again   time.Time // not before this; zero if any time
+	last    time.Time     // the latest occurrence that was begun
+	at      time.Time     // the one that has a place, or had the last
+	process *exec.Cmd     // nil if none is
+	tries   int           // how often it was not begun
+	again   time.Duration // of the boot clock, which nobody sets: not before this; 0 if any time
 }
 
+// minParallel is how many places there are at least, if nobody says.
+const minParallel = 4
+
 func newScheduler(a *app) *scheduler {
-	return &scheduler{a: a, jobs: map[string]*task{}, live: map[*task]bool{}, ended: make(chan *task)}
+	return &scheduler{
+		a: a, parallel: max(minParallel, 2*runtime.GOMAXPROCS(0)), jobs: map[string]*task{}, live: map[*task]bool{},
+		looked: make(chan looked), ended: make(chan *task),
+	}
 }
 
 // prepare finds what every run needs.
@@ -66,13 +79,17 @@ func (s *scheduler) prepare() error {
 	if s.program, err = os.Executable(); err != nil {
 		return err
 	}
+	s.looks = newLooker(s.a, t)
 	if s.dir, err = os.MkdirTemp("", "tenure-schedule-"); err != nil {
 		return store.Wrap(store.ErrInvalid, "", "make a temporary folder", os.TempDir(), err)
 	}
 	return nil
 }
 
-func (s *scheduler) cleanUp() { _ = os.RemoveAll(s.dir) }
+func (s *scheduler) cleanUp() {
+	s.looks.close()
+	_ = os.RemoveAll(s.dir)
+}
 
 // take replaces the jobs by those of the file. What is known of a job stays.
 func (s *scheduler) take(jobs []scheduled) {
@@ -102,6 +119,10 @@ func (s *scheduler) loop(ctx context.Context) {
 	signal.Notify(signals, append(hangUps, os.Interrupt, syscall.SIGTERM)...)
 	defer signal.Stop(signals)
 	draining := false
+	drain := func() {
+		draining = true
+		s.looks.stop()
+	}
 	for !draining || len(s.live) > 0 {
 		pause := looksAgain
 		if !draining {
@@ -110,10 +131,16 @@ func (s *scheduler) loop(ctx context.Context) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
+		case l := <-s.looked:
+			if draining {
+				delete(s.live, l.t)
+			} else {
+				s.found(l)
+			}
 		case t := <-s.ended:
 			s.finish(t)
 		case <-ctx.Done():
-			draining = true
+			drain()
 		case sig := <-signals:
 			switch {
 			case isHangUp(sig):
@@ -121,7 +148,7 @@ func (s *scheduler) loop(ctx context.Context) {
 			case draining:
 				s.pass(sig)
 			default:
-				draining = true
+				drain()
 				if n := len(s.live); n > 0 {
 					fmt.Fprintf(s.a.stderr, "tenure: %v: nothing more is started; waiting for what runs: %d\n", sig, n)
 				}
@@ -145,38 +172,16 @@ func (s *scheduler) reload() {
 // pass hands a repeated signal on to everything that runs.
 func (s *scheduler) pass(sig os.Signal) {
 	for t := range s.live {
+		if t.process == nil {
+			continue
+		}
 		_ = t.process.Process.Signal(sig)
 	}
 }
 
-// begin starts what is due at now, and says how long nothing else is.
-func (s *scheduler) begin(now time.Time) time.Duration {
-	pause := looksAgain
-	for _, t := range s.jobs {
-		if t.process != nil {
-			continue // its end wakes the loop
-		}
-		if wait := t.again.Sub(now); wait > 0 {
-			pause = min(pause, wait)
-			continue
-		}
-		if at, ok := ledger.Latest(t.Schedule, now, t.late); ok && at.After(t.last) {
-			s.start(t, at)
-			continue
-		}
-		if next, ok := t.Schedule.Next(now); ok {
-			pause = min(pause, next.Sub(now))
-		}
-	}
-	return max(pause, 0)
-}
-
-// start starts one occurrence of a job.
-func (s *scheduler) start(t *task, at time.Time) {
-	if next, ok := t.Schedule.Next(t.last); ok && !t.last.IsZero() && next.Before(at) {
-		s.a.warn("job %s: from %s on, occurrences were passed over: an earlier one was running, or this process was stopped", showName(t.Name), instantText(next))
-	}
-	args := []string{"once", "--job=" + t.Name, "--at=" + instantText(at), "--status-file=" + s.statusFile(t)}
+// start starts the process of a job's occurrence.
+func (s *scheduler) start(t *task) {
+	args := []string{"once", "--job=" + t.Name, "--at=" + instantText(t.at), "--status-file=" + s.statusFile(t)}
 	if s.a.flags.verbose {
 		args = append(args, "--verbose")
 	} else {
@@ -189,15 +194,13 @@ func (s *scheduler) start(t *task, at time.Time) {
 	cmd.Stdout, cmd.Stderr = s.a.stdout, s.a.stderr
 	apart(cmd)
 	_ = os.Remove(s.statusFile(t)) // of the occurrence before
-	before := t.last
-	t.last, t.at, t.again = at, at, time.Time{}
-	s.say("job %s, occurrence %s: started", showName(t.Name), instantText(at))
+	s.say("job %s, occurrence %s: started", showName(t.Name), instantText(t.at))
 	if err := cmd.Start(); err != nil {
-		s.a.warn("job %s, occurrence %s: %v; it is tried again", showName(t.Name), instantText(at), err)
-		t.last, t.again = before, wallTime(s.a.clk).Add(triesAgain)
+		delete(s.live, t)
+		s.postpone(t, err.Error())
 		return
 	}
-	t.process, s.live[t] = cmd, true
+	t.process = cmd
 	go func() {
 		_ = cmd.Wait()
 		s.ended <- t
@@ -214,16 +217,51 @@ func (s *scheduler) finish(t *task) {
 	code := t.process.ProcessState.ExitCode()
 	t.process = nil
 	if code == 0 {
+		t.tries = 0
 		return
 	}
+	why := fmt.Sprintf("exit code %d", code)
+	if code < 0 {
+		why = "its process was killed"
+	}
+	if s.undone(t) {
+		s.postpone(t, why)
+		return
+	}
+	t.tries = 0
+	s.a.warn("job %s, occurrence %s: %s", showName(t.Name), instantText(t.at), why)
+}
+
+// undone says whether the process of a job ended without a verdict on the occurrence.
+// What its exit code was does not tell that: a command may end with any. Whether one that
+// was killed did the work is for the ledger to say, so trying again is safe then, too.
+func (s *scheduler) undone(t *task) bool {
 	var st runStatus
-	if text, err := os.ReadFile(s.statusFile(t)); err == nil {
-		_ = json.Unmarshal(text, &st)
+	text, err := os.ReadFile(s.statusFile(t))
+	if err != nil || json.Unmarshal(text, &st) != nil {
+		return true
 	}
-	if st.Code == exitUnavailable && st.End == string(proc.NotStarted) {
-		// Nothing ran, perhaps on no host: it is tried again while it is due.
-		t.last, t.again = t.at.Add(-time.Millisecond), wallTime(s.a.clk).Add(triesAgain)
-		return
+	switch st.End {
+	case endSupervisorGone:
+		return true
+	case string(proc.NotStarted):
+		o := ledger.State(st.Outcome)
+		return o != ledger.Done && o != ledger.GaveUp && o != ledger.Held
 	}
-	s.a.warn("job %s, occurrence %s: exit code %d", showName(t.Name), instantText(t.at), code)
+	return false
+}
+
+// postpone lets an occurrence be tried again as long as it is due. The first of several
+// times in a row is told.
+func (s *scheduler) postpone(t *task, why string) {
+	t.last = t.at.Add(-time.Millisecond)
+	pause := min(triesAgain<<min(t.tries, 8), triesAgainMax)
+	now := wallTime(s.a.clk)
+	if next, ok := t.Schedule.Next(now); ok { // which deserves a try of its own
+		pause = min(pause, max(next.Sub(now), triesAgain))
+	}
+	t.again = s.a.clk.Boot() + pause
+	if t.tries++; t.tries == 1 {
+		s.a.warn("job %s, occurrence %s: it was not begun (%s); it is tried again while it is due", showName(t.Name), instantText(t.at), why)
+	}
 }

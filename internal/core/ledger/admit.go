@@ -326,15 +326,22 @@ func (o Outcome) check() error {
 // Whether an open attempt may be settled by another than its holder is the caller's
 // to know: see Over.
 func (h *Head) Settle(o Outcome, attempt string) (*Head, error) {
-	err := o.check()
-	if o.Run == (RunID{}) && h.open(o.Key) == nil {
-		err = errors.New("the run id is missing")
-	}
-	if err != nil {
-		return nil, store.Wrap(store.ErrInvalid, "", "settle", "", err)
-	}
+	return h.SettleAll([]Outcome{o}, attempt)
+}
+
+// SettleAll is Settle of several outcomes in one write.
+func (h *Head) SettleAll(all []Outcome, attempt string) (*Head, error) {
 	before, a := h.agent(), h.agent()
-	a.t.fold(&Intent{Key: o.Key, Holder: o.By, Epoch: o.Epoch, Status: o.Status, NotStarted: o.NotStarted})
+	for _, o := range all {
+		err := o.check()
+		if o.Run == (RunID{}) && h.open(o.Key) == nil {
+			err = errors.New("the run id is missing")
+		}
+		if err != nil {
+			return nil, store.Wrap(store.ErrInvalid, "", "settle", "", err)
+		}
+		a.t.fold(&Intent{Key: o.Key, Holder: o.By, Epoch: o.Epoch, Status: o.Status, NotStarted: o.NotStarted})
+	}
 	if a.Equal(before) {
 		return nil, nil
 	}

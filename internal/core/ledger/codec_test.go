@@ -37,8 +37,8 @@ func fullHead() *ledger.Head {
 	}
 	slices.SortFunc(facts, func(a, b ledger.Fact) int { return bytes.Compare(a.Run[:], b.Run[:]) })
 	slices.SortFunc(open, func(a, b ledger.Open) int { return bytes.Compare(a.Run[:], b.Run[:]) })
-	return &ledger.Head{V: 1, Agent: job, Site: "paris", WriterAttempt: id1, Sequence: 41, Epoch: 9, Holder: `host-a/"7"`, Imports: 1,
-		Epochs: []ledger.SiteEpoch{{Site: "lyon", Epoch: 20}}, Open: open, Facts: facts, Leaves: "3:gA"}
+	return &ledger.Head{V: 1, Agent: job, Site: "paris", Birth: id2, WriterAttempt: id1, Sequence: 41, Epoch: 9, Holder: `host-a/"7"`, Imports: 1,
+		Epochs: []ledger.SiteEpoch{{Site: "lyon", Epoch: 20, Birth: id1}}, Open: open, Facts: facts, Leaves: "3:gA"}
 }
 
 func fullResult() *ledger.Result {
@@ -162,7 +162,7 @@ func TestDecodeIsStrict(t *testing.T) {
 		"epoch without holder":    headOf(func(h *ledger.Head) { h.Holder = "" }),
 		"open above the epoch":    headOf(func(h *ledger.Head) { h.Epoch = 8 }),
 		"own site is merged":      headOf(func(h *ledger.Head) { h.Epochs[0].Site = "paris" }),
-		"epoch of a site is 0":    headOf(func(h *ledger.Head) { h.Epochs[0].Epoch = 0 }),
+		"epoch of a site is 0":    headOf(func(h *ledger.Head) { h.Epochs[0] = ledger.SiteEpoch{Site: "lyon"} }),
 		"facts out of order":      headOf(func(h *ledger.Head) { h.Facts[0], h.Facts[1] = h.Facts[1], h.Facts[0] }),
 		"a fact twice":            headOf(func(h *ledger.Head) { h.Facts[1] = h.Facts[0] }),
 		"a fact says nothing":     headOf(func(h *ledger.Head) { h.Facts[0] = ledger.Fact{Key: h.Facts[0].Key} }),
@@ -170,8 +170,13 @@ func TestDecodeIsStrict(t *testing.T) {
 		"open attempts unordered": headOf(func(h *ledger.Head) { h.Open[0], h.Open[1] = h.Open[1], h.Open[0] }),
 		"leaves incomplete":       headOf(func(h *ledger.Head) { h.Leaves = "2:gA" }),
 		"leaves with a tail":      headOf(func(h *ledger.Head) { h.Leaves = "3:gQ" }),
-		"bad attempt id":          headOf(func(h *ledger.Head) { h.WriterAttempt = "1" }),
-		"attempt out of bounds":   headOf(func(h *ledger.Head) { h.Open[1].Attempt = 1 << 32 }),
+		"no birth":                headOf(func(h *ledger.Head) { h.Birth = "" }),
+		"a site has two births": headOf(func(h *ledger.Head) {
+			h.Epochs = append(h.Epochs, ledger.SiteEpoch{Site: "lyon", Epoch: 20, Birth: id2})
+		}),
+		"bad birth of a site":   headOf(func(h *ledger.Head) { h.Epochs[0].Birth = "x" }),
+		"bad attempt id":        headOf(func(h *ledger.Head) { h.WriterAttempt = "1" }),
+		"attempt out of bounds": headOf(func(h *ledger.Head) { h.Open[1].Attempt = 1 << 32 }),
 	} {
 		if _, err := ledger.DecodeHead("k", job, body); !errors.Is(err, store.ErrCorrupt) {
 			t.Errorf("head, %s: %v", name, err)
@@ -297,6 +302,7 @@ func TestLenient(t *testing.T) {
 		"unknown status":        func(i *ledger.Intent) { i.Status = "done" },
 		"details of a commit":   func(i *ledger.Intent) { i.Since = 1 },
 		"a commit not started":  func(i *ledger.Intent) { i.NotStarted = true },
+		"birth of an attempt":   func(i *ledger.Intent) { i.Birth = id1 },
 		"raises with a run":     func(i *ledger.Intent) { i.Status = ledger.Raised },
 	} {
 		i := good

@@ -51,6 +51,9 @@ func Import(h *Head, from *Agent) (*Compaction, error) {
 	if from.name != h.Agent {
 		return nil, store.Errorf(store.ErrInvalid, "", "import", "", "the log is of %q, the ledger of %q", from.name, h.Agent)
 	}
+	if err := h.sameLedgers(from); err != nil {
+		return nil, err
+	}
 	sites := map[string]bool{}
 	for _, e := range h.Epochs {
 		sites[e.Site] = true
@@ -65,6 +68,23 @@ func Import(h *Head, from *Agent) (*Compaction, error) {
 		return nil, store.Errorf(store.ErrInvalid, "", "import", "", "the ledger would know %d other sites, at most %d are allowed", len(sites), MaxSites)
 	}
 	return plan(h, from), nil
+}
+
+// sameLedgers returns an error if from and h mean different ledgers by one site name.
+func (h *Head) sameLedgers(from *Agent) error {
+	if b := from.Birth(h.Site); b != "" && (b != h.Birth || len(from.births[h.Site]) > 1) {
+		return store.Errorf(store.ErrInvalid, "", "import", "",
+			"the log is of another ledger of job %q that is also called %q (born as %s, this one as %s): their attempts cannot be told apart; give each ledger a site name of its own from its first run on",
+			h.Agent, h.Site, b, h.Birth)
+	}
+	both := NewAgent(h.Agent, 0)
+	h.Load(both)
+	for site, births := range from.births {
+		for _, b := range births {
+			both.born(site, b)
+		}
+	}
+	return both.OneEach()
 }
 
 func plan(h *Head, from *Agent) *Compaction {
@@ -253,27 +273,24 @@ func (c *Compaction) Head(attempt string) (*Head, error) {
 		return n.checked("compact", 0)
 	}
 	n.Imports++
-	n.raise(c.from.epochs)
+	n.raise(c.from.sites())
 	return n.checked("import", Headroom)
 }
 
-// raise joins the epochs of a merge.
-func (h *Head) raise(epochs map[string]uint64) {
-	others := map[string]uint64{}
+// raise joins what a merge knows of sites as a whole.
+func (h *Head) raise(sites []SiteEpoch) {
+	others := NewAgent(h.Agent, 0)
 	for _, e := range h.Epochs {
-		others[e.Site] = e.Epoch
+		others.know(e)
 	}
-	for site, e := range epochs {
-		if site != h.Site {
-			others[site] = max(others[site], e)
-		} else if e > h.Epoch {
-			h.Epoch, h.Holder = e, "import"
+	for _, e := range sites {
+		if e.Site != h.Site {
+			others.know(e)
+		} else if e.Epoch > h.Epoch {
+			h.Epoch, h.Holder = e.Epoch, "import"
 		}
 	}
-	h.Epochs = nil
-	for _, site := range slices.Sorted(maps.Keys(raised(others))) {
-		h.Epochs = append(h.Epochs, SiteEpoch{site, others[site]})
-	}
+	h.Epochs = others.sites()
 }
 
 // Split are the leaves whose blocks became two. They may be deleted once the head

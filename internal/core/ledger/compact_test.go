@@ -99,7 +99,7 @@ func TestCompaction(t *testing.T) {
 	t.Parallel()
 	r := seeded(t, 4)
 	h, b := start(t), blocks{}
-	log := fold(ledger.Intent{V: 1, Agent: job, Key: ledger.Key{Site: "paris"}, Status: ledger.Raised, Epoch: 1, Holder: "ann"})
+	log := fold(ledger.Intent{V: 1, Agent: job, Key: ledger.Key{Site: "paris"}, Status: ledger.Raised, Epoch: 1, Holder: "ann", Birth: id1})
 	const runs = 2500
 	for n := range runs {
 		k := ledger.Key{Run: runOf(n), Site: "paris", Attempt: 1}
@@ -214,7 +214,7 @@ func TestCompactionKeepsWhatTheCheckNeeds(t *testing.T) {
 // SPEC EX7
 func TestCompactionStopsAnywhere(t *testing.T) {
 	t.Parallel()
-	base := ledger.NewState()
+	base := fold(birth)
 	for n := range 1500 {
 		base.Fold(intent(n, "paris", 1, ledger.Committed, 1))
 	}
@@ -330,7 +330,7 @@ func TestMergeOfSites(t *testing.T) {
 			return s
 		}
 		x, y, z := site("lyon"), site("nice"), site("paris")
-		want := ledger.NewState()
+		want := fold(birth)
 		want.Fold(ledger.Intent{V: 1, Agent: job, Key: ledger.Key{Site: "paris"}, Status: ledger.Raised, Epoch: 1})
 		for _, s := range []*ledger.State{x, y, z} {
 			want.Join(s)

@@ -18,11 +18,14 @@ import (
 //     this site is above it;
 //  3. open attempts and facts are sorted, within bounds, and no attempt is both;
 //  4. epochs are of other sites, sorted;
-//  5. the leaves are complete.
+//  5. the leaves are complete;
+//  6. the birth is an id, which never changes.
 type Head struct {
-	V             int    `json:"v"`
-	Agent         string `json:"agent"`
-	Site          string `json:"site"`
+	V     int    `json:"v"`
+	Agent string `json:"agent"`
+	Site  string `json:"site"`
+	// Birth is this ledger's own: it tells two of one site name apart (EX7).
+	Birth         string `json:"birth"`
 	WriterAttempt string `json:"writer_attempt"`
 	// Sequence rises by 1 with every write: who remembers a higher one meets a store
 	// that went back.
@@ -46,9 +49,23 @@ type Head struct {
 }
 
 // NewHead is the first head of an agent, which a site begins with. attempt is the
-// id of the write.
+// id of the write, and the ledger's birth.
 func NewHead(agent, site, attempt string) (*Head, error) {
-	h := &Head{V: record.Level, Agent: agent, Site: site, WriterAttempt: attempt, Sequence: 1}
+	return newHead(agent, site, attempt, attempt)
+}
+
+// Continue is the first head of a ledger that goes on with what from knows of its site:
+// one that was moved, or lost its store. It has that one's birth, if from tells one.
+func Continue(agent, site, attempt string, from *Agent) (*Head, error) {
+	birth := attempt
+	if b := from.births[site]; len(b) > 0 {
+		birth = b[0] // of several Import says that they are
+	}
+	return newHead(agent, site, attempt, birth)
+}
+
+func newHead(agent, site, attempt, birth string) (*Head, error) {
+	h := &Head{V: record.Level, Agent: agent, Site: site, Birth: birth, WriterAttempt: attempt, Sequence: 1}
 	if err := h.Valid(); err != nil {
 		return nil, store.Wrap(store.ErrInvalid, "", "new ledger", "", err)
 	}
@@ -93,6 +110,8 @@ func (h *Head) validNumbers() error {
 	switch {
 	case !record.IsID(h.WriterAttempt):
 		return fmt.Errorf("writer attempt %q is not an id", h.WriterAttempt)
+	case !record.IsID(h.Birth):
+		return fmt.Errorf("the birth %q is not an id", h.Birth)
 	case h.Sequence < 1 || h.Sequence > record.MaxNumber || h.Imports > record.MaxNumber:
 		return fmt.Errorf("sequence %d or imports %d is out of bounds", h.Sequence, h.Imports)
 	case h.Epoch > record.MaxNumber || (h.Epoch == 0) != (h.Holder == ""):
@@ -102,9 +121,12 @@ func (h *Head) validNumbers() error {
 	case h.Epochs != nil && len(h.Epochs) == 0, h.Open != nil && len(h.Open) == 0, h.Facts != nil && len(h.Facts) == 0:
 		return errors.New("an empty list is written out")
 	}
-	for _, e := range h.Epochs {
+	for i, e := range h.Epochs {
 		if e.Site == h.Site {
 			return errors.New("the own site is among the merged ones")
+		}
+		if i > 0 && h.Epochs[i-1].Site == e.Site {
+			return fmt.Errorf("the site %q is there twice", e.Site)
 		}
 	}
 	return nil
@@ -147,13 +169,13 @@ func (h *Head) agent() *Agent {
 
 // Load joins the head into a. With all its blocks that is the agent's whole state.
 func (h *Head) Load(a *Agent) {
-	a.epochs[h.Site] = max(a.epochs[h.Site], h.Epoch)
+	a.know(SiteEpoch{h.Site, h.Epoch, h.Birth})
 	h.load(a)
 }
 
 func (h *Head) load(a *Agent) {
 	for _, e := range h.Epochs {
-		a.epochs[e.Site] = max(a.epochs[e.Site], e.Epoch)
+		a.know(e)
 	}
 	for _, f := range h.Facts {
 		a.t.put(f)

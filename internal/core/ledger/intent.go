@@ -42,6 +42,8 @@ type Intent struct {
 	Status Status `json:"status"`
 	// NotStarted is of a failed attempt whose effect certainly did not begin.
 	NotStarted bool `json:"not_started,omitempty"`
+	// Birth is of the ledger whose epoch was raised.
+	Birth string `json:"birth,omitempty"`
 	Detail
 }
 
@@ -89,6 +91,8 @@ func (i *Intent) Valid() error {
 		return fmt.Errorf("epoch %d is out of bounds", i.Epoch)
 	case i.NotStarted && i.Status != Failed:
 		return errors.New("only a failed attempt did not start")
+	case i.Birth != "" && (i.Status != Raised || !record.IsID(i.Birth)):
+		return fmt.Errorf("the birth %q is not an id, or of an attempt", i.Birth)
 	case i.Status != Pending && i.Detail != (Detail{}):
 		return errors.New("only a pending intent has details")
 	}
@@ -107,6 +111,20 @@ func (d Detail) valid() error {
 
 // Encode returns the intent's canonical bytes.
 func (i *Intent) Encode() ([]byte, error) { return record.Encode(i, MaxIntent) }
+
+// placed is an intent that malformed lines left in a state: what normalise made of them.
+// It is written as it is, since what it says counts in every fold (EX3); whoever reads
+// it finds it malformed again, and gives it the same place.
+type placed struct{ *Intent }
+
+// Valid checks that normalise leaves it as it is.
+func (p placed) Valid() error {
+	i := *p.Intent
+	if i.normalise(&known{}); i != *p.Intent {
+		return errors.New("the intent is not what a fold makes of it")
+	}
+	return nil
+}
 
 // Lenient reads an intent that somebody else wrote (EX3): it never fails and
 // never promotes. What cannot be read as an epoch or attempt is 0, as an agent or
@@ -133,6 +151,7 @@ func Lenient(body []byte) (i Intent, clean bool, err error) {
 		i.Run = RunID{}
 	}
 	i.NotStarted = string(fields["not_started"]) == "true"
+	i.Birth = text(fields["birth"])
 	i.Detail = Detail{Write: text(fields["write"]), Trigger: text(fields["trigger"]),
 		At: int64(number(fields["at_ms"])), Since: int64(number(fields["since_ms"])), Until: int64(number(fields["until_ms"]))}
 	i.normalise(&known{})
@@ -197,4 +216,7 @@ func (i *Intent) normalise(k *known) {
 		}
 	}
 	i.NotStarted = i.NotStarted && i.Status == Failed
+	if i.Status != Raised || i.Agent == "" || i.Site == "" || !record.IsID(i.Birth) {
+		i.Birth = "" // nobody is called ""
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -23,9 +24,26 @@ func AppendLine(log []byte, i *Intent) ([]byte, error) {
 	if err != nil {
 		return log, err
 	}
+	return appendSum(log, body), nil
+}
+
+// AppendFolded is AppendLine of one of Agent.Intents, which may be what malformed lines
+// left: merging and importing a log keep the same.
+func AppendFolded(log []byte, i *Intent) ([]byte, error) {
+	if i.Valid() == nil {
+		return AppendLine(log, i)
+	}
+	body, err := record.Encode(placed{i}, MaxIntent)
+	if err != nil {
+		return log, err
+	}
+	return appendSum(log, body), nil
+}
+
+func appendSum(log, body []byte) []byte {
 	log = fmt.Appendf(log, "%08x ", crc32.Checksum(body, castagnoli))
 	log = append(log, body...)
-	return append(log, '\n'), nil
+	return append(log, '\n')
 }
 
 // Read tells what a log file held.

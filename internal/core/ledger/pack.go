@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
@@ -20,10 +21,15 @@ const (
 	orderLen = entryLen - 1 // what entries are ordered by
 )
 
-// SiteEpoch is the highest epoch of one site.
+// SiteEpoch is the highest epoch of one site, and the birth of its ledger, if known.
 type SiteEpoch struct {
 	Site  string `json:"site"`
 	Epoch uint64 `json:"epoch"`
+	Birth string `json:"birth,omitempty"`
+}
+
+func (e SiteEpoch) compare(o SiteEpoch) int {
+	return cmp.Or(string3(e.Site, o.Site), string3(e.Birth, o.Birth))
 }
 
 // given is an abandonment with its attempt.
@@ -74,8 +80,11 @@ func (l *packLine) Valid() error {
 
 func validEpochs(all []SiteEpoch) error {
 	for i, e := range all {
-		if e.Epoch < 1 || e.Epoch > record.MaxNumber || i > 0 && all[i-1].Site >= e.Site {
+		if e.Epoch < 1 && e.Birth == "" || e.Epoch > record.MaxNumber || i > 0 && all[i-1].compare(e) >= 0 {
 			return fmt.Errorf("the epoch %d of site %q is out of bounds or out of order", e.Epoch, e.Site)
+		}
+		if e.Birth != "" && !record.IsID(e.Birth) {
+			return fmt.Errorf("the birth %q of site %q is not an id", e.Birth, e.Site)
 		}
 		if err := checkLabel("site", e.Site); err != nil {
 			return err
@@ -310,11 +319,7 @@ func (p *pack) load(t *table) {
 // Checkpoint packs the agent for a file (EX7): folding it and any tail is folding
 // everything. At most 1 GiB.
 func (a *Agent) Checkpoint() ([]byte, error) {
-	line := packLine{Agent: a.name, Whole: true, Open: a.Opens()}
-	for site, e := range raised(a.epochs) {
-		line.Epochs = append(line.Epochs, SiteEpoch{site, e})
-	}
-	slices.SortFunc(line.Epochs, func(x, y SiteEpoch) int { return string3(x.Site, y.Site) })
+	line := packLine{Agent: a.name, Whole: true, Open: a.Opens(), Epochs: a.sites()}
 	if len(line.Open) == 0 {
 		line.Open = nil
 	}
@@ -337,7 +342,7 @@ func (s *State) Load(name string, body []byte) error {
 		s.agents[p.line.Agent] = a
 	}
 	for _, e := range p.line.Epochs {
-		a.epochs[e.Site] = max(a.epochs[e.Site], e.Epoch)
+		a.know(e)
 	}
 	p.load(a.t)
 	return nil

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/tenure-project/tenure/store"
 )
 
 // State is the fold of any intents, in any order, with any repeats (EX3). The zero
@@ -44,6 +46,16 @@ func (s *State) agent(name string) *Agent {
 	return a
 }
 
+// OneEach is Agent.OneEach of every agent.
+func (s *State) OneEach() error {
+	for _, name := range s.Agents() {
+		if err := s.agents[name].OneEach(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Agents are the names that any intent spoke of, sorted. Malformed ones are "".
 func (s *State) Agents() []string { return slices.Sorted(maps.Keys(s.agents)) }
 
@@ -72,7 +84,8 @@ func (s *State) Equal(o *State) bool {
 // Agent is the fold of one agent's intents. Not for concurrent use.
 type Agent struct {
 	name   string
-	epochs map[string]uint64 // highest, by site
+	epochs map[string]uint64   // highest, by site
+	births map[string][]string // of the ledgers that were called so, by site; sorted
 	t      *table
 }
 
@@ -91,13 +104,77 @@ func (a *Agent) fold(i *Intent) {
 	}
 	if i.Status != Raised {
 		a.t.fold(i)
+	} else if i.Birth != "" {
+		a.born(i.Site, i.Birth)
 	}
+}
+
+// know joins what is known of a site as a whole.
+func (a *Agent) know(e SiteEpoch) {
+	a.epochs[e.Site] = max(a.epochs[e.Site], e.Epoch)
+	if e.Birth != "" {
+		a.born(e.Site, e.Birth)
+	}
+}
+
+func (a *Agent) born(site, birth string) {
+	if a.births == nil { // an answer about one run needs none
+		a.births = map[string][]string{}
+	}
+	all := a.births[site]
+	if at, found := slices.BinarySearch(all, birth); !found {
+		a.births[site] = slices.Insert(slices.Clone(all), at, birth)
+	}
+}
+
+// sites is what is known of every site as a whole, sorted. A site of which two births
+// are known is there twice.
+func (a *Agent) sites() []SiteEpoch {
+	var all []SiteEpoch
+	for site, births := range a.births {
+		for _, b := range births {
+			all = append(all, SiteEpoch{site, a.epochs[site], b})
+		}
+	}
+	for site, e := range raised(a.epochs) {
+		if len(a.births[site]) == 0 {
+			all = append(all, SiteEpoch{Site: site, Epoch: e})
+		}
+	}
+	slices.SortFunc(all, SiteEpoch.compare)
+	return all
+}
+
+// Birth is the birth of the ledger that is called site; "" if it is not known.
+func (a *Agent) Birth(site string) string {
+	if b := a.births[site]; len(b) > 0 {
+		return b[0]
+	}
+	return ""
+}
+
+// OneEach returns ErrInvalid if two ledgers are called by one site name: the attempts of
+// one would be taken for those of the other, so that nothing can be said of either (EX7).
+func (a *Agent) OneEach() error {
+	for _, site := range slices.Sorted(maps.Keys(a.births)) {
+		if b := a.births[site]; len(b) > 1 {
+			return store.Errorf(store.ErrInvalid, "", "merge", "",
+				"two ledgers of job %q are called %q, one born as %s, the other as %s: they cannot be merged; each ledger needs a site name of its own from its first run on",
+				a.name, site, b[0], b[1])
+		}
+	}
+	return nil
 }
 
 // Join adds everything that o knows, whatever o's name is.
 func (a *Agent) Join(o *Agent) {
 	for site, e := range o.epochs {
 		a.epochs[site] = max(a.epochs[site], e)
+	}
+	for site, births := range o.births {
+		for _, b := range births {
+			a.born(site, b)
+		}
 	}
 	a.t.join(o.t)
 }
@@ -231,7 +308,7 @@ func (a *Agent) Equal(b *Agent) bool {
 	if a.name != b.name || a.Len() != b.Len() || len(a.t.open) != len(b.t.open) {
 		return false
 	}
-	return maps.Equal(raised(a.epochs), raised(b.epochs)) && slices.EqualFunc(a.Facts(), b.Facts(), equalFact) &&
+	return slices.Equal(a.sites(), b.sites()) && slices.EqualFunc(a.Facts(), b.Facts(), equalFact) &&
 		slices.Equal(a.Opens(), b.Opens())
 }
 
@@ -258,8 +335,8 @@ func (a *Agent) Intents() []Intent {
 		all = append(all, Intent{V: 1, Agent: a.name, Key: k, Status: status, Holder: holder, Epoch: epoch})
 		return &all[len(all)-1]
 	}
-	for _, site := range slices.Sorted(maps.Keys(raised(a.epochs))) {
-		add(Key{Site: site}, Raised, "", a.epochs[site])
+	for _, e := range a.sites() {
+		add(Key{Site: e.Site}, Raised, "", e.Epoch).Birth = e.Birth
 	}
 	for _, o := range a.Opens() {
 		add(o.Key, Pending, o.Holder, o.Epoch).Detail = o.Detail

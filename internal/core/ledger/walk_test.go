@@ -373,7 +373,9 @@ func TestRandomWalk(t *testing.T) {
 		w := &world{t: t, r: rand.New(rand.NewPCG(seed, 7)), policy: pick(rand.New(rand.NewPCG(seed, 8)), ledger.Hold, ledger.Retry), objects: map[string]object{},
 			reg: ledger.NewRegister(0), log: ledger.NewState(), began: ledger.NewState(), done: map[ledger.RunID]int{}, late: map[ledger.RunID]bool{},
 			open: map[ledger.Key]bool{}, effects: map[ledger.RunID]int{}, count: total}
-		w.apply(flight{head, 0, must(must(ledger.NewHead(job, "paris", w.id())).Encode()), nil})
+		first := must(ledger.NewHead(job, "paris", w.id()))
+		w.apply(flight{head, 0, must(first.Encode()), nil})
+		w.log.Fold(ledger.Intent{V: 1, Agent: job, Key: ledger.Key{Site: "paris"}, Status: ledger.Raised, Birth: first.Birth})
 		const runs = 25
 		w.walk(runs, 2000)
 		w.end(runs)

@@ -19,6 +19,9 @@ const (
 	job = "nightly"
 )
 
+// birth is what the head that most tests begin with says of its site.
+var birth = ledger.Intent{V: 1, Agent: job, Key: ledger.Key{Site: "paris"}, Status: ledger.Raised, Birth: id1}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -48,6 +51,7 @@ func randomIntent(r *rand.Rand) ledger.Intent {
 		Epoch:  pick(r, 0, 1, 2, 3, uint64(record.MaxNumber), record.MaxNumber+1),
 		Status: pick(r, ledger.Pending, ledger.Committed, ledger.Failed, ledger.Abandoned, ledger.Raised, "", "COMMITTED"), NotStarted: r.IntN(3) == 0}
 	i.Key = ledger.Key{Run: runOf(r.IntN(3)), Site: pick(r, "a", "a", "b", "", " c"), Attempt: pick(r, uint64(1), 1, 2, 3, 0, 1<<40)}
+	i.Birth = pick(r, "", "", id1, id2, "x")
 	if r.IntN(2) == 0 {
 		i.Detail = ledger.Detail{Write: pick(r, id1, id2, "x"), Trigger: pick(r, "", "t"), At: pick[int64](r, 0, 5, -1), Since: int64(r.IntN(2))}
 	}
@@ -103,15 +107,25 @@ func placed(i ledger.Intent) ledger.Intent {
 	if i.Status != ledger.Pending || i.Write == "x" || i.At < 0 {
 		i.Detail = ledger.Detail{}
 	}
+	if i.Status != ledger.Raised || i.Birth == "x" || i.Agent == "" || i.Site == "" {
+		i.Birth = ""
+	}
 	return i
 }
 
 func oracleAgent(b *strings.Builder, all []ledger.Intent) {
 	epochs := map[string]uint64{}
+	births := map[string]map[string]bool{}
 	said := map[ledger.Key][]ledger.Intent{}
 	for _, i := range all {
 		if i.Status != ledger.Abandoned && i.Epoch > epochs[i.Site] {
 			epochs[i.Site] = i.Epoch
+		}
+		if i.Birth != "" {
+			if births[i.Site] == nil {
+				births[i.Site] = map[string]bool{}
+			}
+			births[i.Site][i.Birth] = true
 		}
 		if i.Status != ledger.Raised {
 			said[i.Key] = append(said[i.Key], i)
@@ -119,6 +133,14 @@ func oracleAgent(b *strings.Builder, all []ledger.Intent) {
 	}
 	for _, site := range slices.Sorted(maps.Keys(epochs)) {
 		fmt.Fprintf(b, "epoch %q %d\n", site, epochs[site])
+	}
+	one := true
+	for _, site := range slices.Sorted(maps.Keys(births)) {
+		fmt.Fprintf(b, "birth %q %s\n", site, slices.Sorted(maps.Keys(births[site]))[0])
+		one = one && len(births[site]) == 1
+	}
+	if !one {
+		fmt.Fprintln(b, "two of one name")
 	}
 	var lines []string
 	commits := map[ledger.RunID]int{}
@@ -189,6 +211,14 @@ func describe(s *ledger.State) string {
 			if e := a.Epoch(site); e > 0 {
 				fmt.Fprintf(&b, "epoch %q %d\n", site, e)
 			}
+		}
+		for _, site := range []string{"", "a", "b"} {
+			if id := a.Birth(site); id != "" {
+				fmt.Fprintf(&b, "birth %q %s\n", site, id)
+			}
+		}
+		if a.OneEach() != nil {
+			fmt.Fprintln(&b, "two of one name")
 		}
 		var lines, runs []string
 		for n := range 3 {
