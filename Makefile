@@ -42,7 +42,7 @@ check: lint cross race ## linters, other platforms, tests under the race detecto
 race: servers
 	$(GOTEST) -vet=off -race -p $(ATONCE) $(filter-out %/sim,$(REST))
 	$(GOTEST) -vet=off -race -skip '^(TestReplay.*|TestMutationsAreFound|TestEveryTrouble.*|TestTwoTroubles)$$' ./sim/...
-	$(GOTEST) -vet=off -race -skip '^(TestScripts|TestStorm.*|TestEverybodyDies)$$' -p 1 $(filter-out ./chaos,$(ALONE))
+	$(GOTEST) -vet=off -race -skip '^(TestScripts|TestRunScripts|TestOnceOnFiveHosts|TestStorm.*|TestEverybodyDies)$$' -p 1 $(filter-out ./chaos,$(ALONE))
 
 lint: $(STATICCHECK)
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
