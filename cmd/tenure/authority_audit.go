@@ -66,7 +66,6 @@ func withKey(r *authority.Reader, err error) error {
 }
 
 func newAuthorityAuditCmd(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "audit NAME",
 		Short: "Check every link of an authority's log",
@@ -80,18 +79,21 @@ Exit code 0 if all is sound, else 65, with the broken links and the keys of
 what is to be restored. Nothing is changed.`,
 		Example: `  tenure authority audit scheduler
   tenure authority audit scheduler --json | jq -r '.breaks[].restore'`,
-		Args:              args(1, "NAME"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			name, err := authorityArg(args)
-			if err != nil {
-				return err
-			}
-			return a.withAuthority(ctx, name, func(c *tenure.Client, r *authority.Reader) error {
-				return a.audit(ctx, c, r, asJSON)
-			})
-		}),
 	}
+	return a.ofAuthority(cmd, a.audit)
+}
+
+// ofAuthority completes a command that takes one authority's name.
+func (a *app) ofAuthority(cmd *cobra.Command, do func(ctx context.Context, c *tenure.Client, r *authority.Reader, asJSON bool) error) *cobra.Command {
+	var asJSON bool
+	cmd.Args, cmd.ValidArgsFunction = args(1, "NAME"), cobra.NoFileCompletions
+	cmd.RunE = a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
+		name, err := authorityArg(args)
+		if err != nil {
+			return err
+		}
+		return a.withAuthority(ctx, name, func(c *tenure.Client, r *authority.Reader) error { return do(ctx, c, r, asJSON) })
+	})
 	addJSONFlag(cmd, &asJSON)
 	addTimeoutFlag(cmd, timeoutUsage)
 	return cmd
@@ -140,7 +142,6 @@ type logPrunedJSON struct {
 }
 
 func newAuthorityPruneCmd(a *app) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "prune NAME",
 		Short: "Remove what no head of an authority reaches any more",
@@ -149,22 +150,9 @@ written under earlier tokens, recovery capsules below the horizon, and what is
 of assignments below their floor. What stands stays, and so does what the
 present leader wrote: it prunes that itself. What is no capsule is set aside,
 not removed. It can run beside everything else, and needs the right to delete.`,
-		Example:           `  tenure authority prune scheduler`,
-		Args:              args(1, "NAME"),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.action(func(ctx context.Context, _ *cobra.Command, args []string) error {
-			name, err := authorityArg(args)
-			if err != nil {
-				return err
-			}
-			return a.withAuthority(ctx, name, func(c *tenure.Client, r *authority.Reader) error {
-				return a.pruneLog(ctx, c, r, asJSON)
-			})
-		}),
+		Example: `  tenure authority prune scheduler`,
 	}
-	addJSONFlag(cmd, &asJSON)
-	addTimeoutFlag(cmd, timeoutUsage)
-	return cmd
+	return a.ofAuthority(cmd, a.pruneLog)
 }
 
 // pruneLog prints what was done also where something failed.
