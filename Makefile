@@ -4,6 +4,7 @@ BIN      := $(CURDIR)/.cache/bin
 STATICCHECK := $(BIN)/staticcheck-0.8.2
 GOFLAGS  ?=
 SEEDS    ?= 1000
+FUZZTIME ?= 20s
 
 .PHONY: help build servers test check race lint cross sim bench demo fuzz clean
 
@@ -60,7 +61,7 @@ cross:
 		echo "== core, tests too ($$os)"; go vet ./... || exit 1; \
 		echo "== the command ($$os)"; (cd cmd/tenure && go build -o /dev/null ./...) || exit 1; done
 
-sim: ## replay SEEDS simulated worlds (default 1000), 2/5 as many with sessions, 1/4 with authorities
+sim: ## replay SEEDS simulated worlds (default 1000), 2/5 as many with sessions, 3/10 with ledgers, 1/4 with authorities
 	cd sim && go test -count=1 -run 'TestSeeds' . -args -seeds $(SEEDS)
 
 bench: ## benchmarks against floors measured in the same run
@@ -69,8 +70,10 @@ bench: ## benchmarks against floors measured in the same run
 	cd bench && go test -count=1 -run '^$$' -bench . -timeout 20m ./...
 	cd store/etcdstore && go test -count=1 -run '^$$' -bench 'Append|Audit' .
 
-fuzz: ## a minute of each fuzzer
-	go test -run '^$$' -fuzz FuzzDecode -fuzztime 60s ./internal/core/lease
+fuzz: ## FUZZTIME (default 20s) of every fuzzer
+	@for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$p/*_test.go); do \
+			echo "== $$p $$f"; (cd $$p && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .) || exit 1; done; done
 
 demo: build ## three contenders, a kill, a pause, a hand-over, as text and SVG
 	bin/tenure demo

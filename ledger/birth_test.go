@@ -142,3 +142,32 @@ func TestTwoFilesOfOneSiteName(t *testing.T) {
 		wantErr(t, err, store.ErrInvalid)
 	})
 }
+
+// A ledger that is called like another is refused by the log at once, and changes nothing
+// in it.
+//
+// SPEC EX7
+func TestLogRefusesASecondLedgerOfOneName(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		load := func(h *host) *Listing {
+			h.do(at(h.w.hosts))
+			x, err := h.Load(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		g := NewLog()
+		if err := g.Add(load(w.host())); err != nil {
+			t.Fatal(err)
+		}
+		var before, after bytes.Buffer
+		if _, err := g.WriteTo(&before); err != nil {
+			t.Fatal(err)
+		}
+		wantErr(t, g.Add(load(w.other().host())), store.ErrInvalid)
+		if _, err := g.WriteTo(&after); err != nil || !bytes.Equal(before.Bytes(), after.Bytes()) {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -14,7 +14,7 @@ import (
 
 // compact moves what is settled into blocks, until ctx ends.
 func (f *files) compact(ctx context.Context) (Compacted, error) {
-	done, _, err := f.move(ctx, func(h *core.Head) (*core.Compaction, error) { return core.Compact(h), nil })
+	done, _, err := f.move(ctx, f.readHead, func(h *core.Head) (*core.Compaction, error) { return core.Compact(h), nil })
 	return done, err
 }
 
@@ -30,11 +30,11 @@ func (f *files) makeRoom(ctx context.Context, full error) error {
 
 // move carries out a compaction or an import, again and again with a new head until the
 // head that it began with is replaced.
-func (f *files) move(ctx context.Context, begin func(h *core.Head) (*core.Compaction, error)) (Compacted, *core.Head, error) {
+func (f *files) move(ctx context.Context, read func(context.Context) (look, error), begin func(h *core.Head) (*core.Compaction, error)) (Compacted, *core.Head, error) {
 	var last store.Version
 	for {
 		var s look
-		if err := f.patiently(ctx, func() (err error) { s, err = f.readHead(ctx); return err }); err != nil || s.head == nil {
+		if err := f.patiently(ctx, func() (err error) { s, err = read(ctx); return err }); err != nil || s.head == nil {
 			return Compacted{}, nil, err
 		}
 		c, err := begin(s.head)

@@ -96,12 +96,8 @@ func (d *dispatch) raise(ctx context.Context, s *look) error {
 	id := d.l.k.NewID()
 	h := s.head
 	if h == nil {
-		site := d.l.site
-		if site == "" {
-			site = DefaultSite
-		}
 		var err error
-		if h, err = core.NewHead(d.l.agent, site, id); err != nil {
+		if h, err = core.NewHead(d.l.agent, d.l.siteName(), id); err != nil {
 			return err
 		}
 	}
@@ -128,6 +124,9 @@ func (d *dispatch) raise(ctx context.Context, s *look) error {
 		}
 		if err != nil {
 			return err
+		}
+		if now.over {
+			return errAgain
 		}
 		*s = now
 	}
@@ -256,7 +255,10 @@ func (d *dispatch) check(ctx context.Context, admitted *core.Head, k Key) (bool,
 	switch dec.Answer {
 	case core.Proceed:
 		if err := context.Cause(ctx); err != nil || !d.lease.Live() {
-			return false, errors.Join(err, d.lease.Err())
+			if err = errors.Join(err, d.lease.Err()); err == nil { // the clock tells before the context does
+				err = fmt.Errorf("job %q: attempt %d of run %v: %w", d.l.agent, k.Attempt, k.Run, tenure.ErrExpired)
+			}
+			return false, err
 		}
 		return true, nil
 	case core.AlreadyCommitted:

@@ -23,7 +23,8 @@ import (
 // operating-system lock beside it, path with ".lock" at its end, which ends with its
 // process; its epochs are counted in the log. Import what it holds when the store is
 // there again. It is safe for concurrent use. It keeps no results, and every call reads
-// the whole file: it is for thousands of runs, not for millions.
+// the whole file, which Compact makes as short as can be: it is for thousands of runs, not
+// for millions. Systems without flock, such as Windows, are refused.
 type FileLedger struct {
 	path, agent, site string
 
@@ -33,6 +34,9 @@ type FileLedger struct {
 
 // filePoll is how often a waiter tries the lock.
 const filePoll = 50 * time.Millisecond
+
+// always is longer than anybody waits.
+const always = 100 * 365 * 24 * time.Hour
 
 // OpenFile is agent's ledger in the log file at path, which is made by the first run.
 // site names this log among the ledgers that it is merged with: it must be another than
@@ -128,31 +132,64 @@ func (f *FileLedger) Settle(ctx context.Context, k Key, v Verdict, o SettleOptio
 
 // lock takes the lock, within wait; nil if somebody else has it.
 func (f *FileLedger) lock(ctx context.Context, wait time.Duration) (*os.File, error) {
-	file, err := os.OpenFile(f.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, f.broken("lock", err)
-	}
 	end := time.Now().Add(wait)
 	for {
-		ok, err := flock(file)
-		if ok {
-			return file, nil
-		}
-		if err != nil {
-			return nil, errors.Join(f.broken("lock", err), file.Close())
+		file, err := f.tryLock()
+		if file != nil || err != nil {
+			return file, err
 		}
 		left := time.Until(end)
 		if left <= 0 {
-			return nil, file.Close()
+			return nil, nil
 		}
 		t := time.NewTimer(min(left, filePoll))
 		select {
 		case <-t.C:
 		case <-ctx.Done():
 			t.Stop()
-			return nil, errors.Join(context.Cause(ctx), file.Close())
+			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// tryLock takes the lock if nobody has it; nil if somebody has. A file that was replaced
+// between its opening and its lock keeps nobody away who opens the path now.
+func (f *FileLedger) tryLock() (*os.File, error) {
+	path := f.path + ".lock"
+	for {
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, f.broken("lock", err)
+		}
+		ok, err := flock(file)
+		if err == nil && ok {
+			ok, err = stillAt(path, file)
+			if ok && err == nil {
+				return file, nil
+			}
+			if err == nil {
+				_ = file.Close()
+				continue
+			}
+		}
+		if err != nil {
+			return nil, errors.Join(f.broken("lock", err), file.Close())
+		}
+		return nil, file.Close()
+	}
+}
+
+// stillAt reports whether path names the open file.
+func stillAt(path string, file *os.File) (bool, error) {
+	is, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
+	now, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(is, now), err
 }
 
 // fileRun is one call of Once.
@@ -262,10 +299,23 @@ func (o *fileRun) write(intents ...core.Intent) error {
 	if err == nil {
 		err = o.log.Sync()
 	}
+	if err == nil {
+		err = o.inPlace()
+	}
 	if err != nil {
 		return store.Wrap(store.ErrUnknown, "", "append log", o.f.path, err)
 	}
 	_, err = core.ReadLog(o.f.path, lines, o.all.Fold)
+	return err
+}
+
+// inPlace is an error if the log was replaced while it was open: what was written is in
+// no log then.
+func (o *fileRun) inPlace() error {
+	ok, err := stillAt(o.f.path, o.log)
+	if err == nil && !ok {
+		err = errors.New("the file was moved or replaced meanwhile: no log has the line")
+	}
 	return err
 }
 

@@ -23,6 +23,8 @@ type look struct {
 	// answered.
 	block *core.Block
 	found *core.Found
+	fell  error // it shows less than this host has seen: a tenure.RegressedError
+	over  bool  // another wrote over this head already; it has no version
 
 	requests, bytes int
 }
@@ -86,22 +88,36 @@ func (f *files) get(ctx context.Context, key string, limit int) (store.Object, e
 	return f.k.Store.Get(call, key, limit)
 }
 
-// readHead looks at the head once, linearizably.
+// readHead looks at the head once, linearizably. A head that shows less than this host
+// has seen is an error: who went on with it would repeat what was done since.
 func (f *files) readHead(ctx context.Context) (look, error) {
+	s, err := f.anyHead(ctx)
+	if err == nil {
+		err = s.fell
+	}
+	return s, err
+}
+
+// anyHead is readHead for those who mend a ledger that fell: how far it did is in the
+// look.
+func (f *files) anyHead(ctx context.Context) (look, error) {
 	// What others see while the read is under way says nothing of it.
 	seen := f.k.Seen(kindHead, f.agent)
 	o, err := f.get(ctx, f.headKey, core.MaxHead)
 	s := look{ver: o.Version, requests: 1, bytes: len(o.Body)}
 	if errors.Is(err, store.ErrNotFound) {
-		return s, seen(0)
+		if s.fell = seen(0); s.fell != nil {
+			s.fell = &GoneError{Agent: f.agent, Store: f.identity(), err: s.fell}
+		}
+		return s, nil
 	}
 	if err != nil {
 		return s, err
 	}
-	if s.head, err = f.decode(o.Body); err != nil {
-		return s, err
+	if s.head, err = f.decode(o.Body); err == nil {
+		s.fell = seen(s.head.Sequence)
 	}
-	return s, seen(s.head.Sequence)
+	return s, err
 }
 
 func (f *files) decode(body []byte) (*core.Head, error) {
@@ -183,18 +199,20 @@ type doubt struct {
 }
 
 // write sends next over the state s and settles it, until ctx ends. in reports whether
-// a later head shows that next was written. The new state has s's block. A doubt comes
-// exactly with ErrUnknown.
+// a later head shows that next was written: then the new state is over already. It has s's
+// block. A doubt comes exactly with ErrUnknown.
 func (f *files) write(ctx context.Context, s look, next *core.Head, in func(h *core.Head) bool) (look, *doubt, error) {
 	body, err := next.Encode()
 	if err != nil {
 		return s, nil, err
 	}
+	over := false
 	w := settle.Write{
 		Key: f.headKey, Body: body, Over: s.ver, Limit: core.MaxHead,
 		Mine: func(b []byte) bool {
 			h, err := core.DecodeHead(f.headKey, f.agent, b)
-			return err == nil && (h.WriterAttempt == next.WriterAttempt || in(h))
+			over = err == nil && h.WriterAttempt != next.WriterAttempt
+			return err == nil && (!over || in(h))
 		},
 	}
 	sent := deadline.Take(f.k.Clock)
@@ -205,7 +223,10 @@ func (f *files) write(ctx context.Context, s look, next *core.Head, in func(h *c
 	if err != nil {
 		return s, nil, err
 	}
-	now := look{head: next, ver: res.Version, run: s.run, block: s.block}
+	now := look{head: next, ver: res.Version, run: s.run, block: s.block, over: over && res.Found != nil}
+	if now.over { // what stands was not read: nobody may write over it
+		now.ver = ""
+	}
 	_ = f.k.Seen(kindHead, f.agent)(next.Sequence) // from now on less is a store that went back
 	return now, nil, nil
 }

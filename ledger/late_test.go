@@ -93,6 +93,46 @@ func TestOperatorMeetsALateCommit(t *testing.T) {
 	}
 }
 
+// An operator's command that is stopped between the verdict and the reason, or cannot
+// write that, says so; the same command again keeps the reason. An attempt that its host
+// left a result of keeps that one.
+//
+// SPEC EX3
+// CASE B13
+func TestReasonIsKeptBySayingItAgain(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		for n, v := range []Verdict{AsCommitted, AsFailed} {
+			_, k := w.leave(at(n), true)
+			want(t, w.host().do(at(10+n), Wait(3*ttl)), Ran, 1) // the lease is free again
+			h, o := w.host(), SettleOptions{By: "ann", Reason: "I looked", Vouch: true}
+			h.link.Add(faultstore.Rule{Ops: []faultstore.Op{faultstore.OpCreate}, Times: 1, Fault: faultstore.Fail(store.ErrDenied), Match: func(c faultstore.Call) bool {
+				return strings.Contains(c.Key, "/result/")
+			}})
+			if err := h.Settle(t.Context(), k, v, o); !errors.Is(err, store.ErrDenied) || !strings.Contains(err.Error(), "say it again") {
+				t.Fatalf("%s: %v", v, err)
+			}
+			if r := w.info(at(n)); r.Unknown || r.Running || len(r.Saved) != 0 {
+				t.Fatalf("%s: %+v", v, r)
+			}
+			o.Vouch = false
+			if err := w.host().Settle(t.Context(), k, v, o); err != nil {
+				t.Fatal(err)
+			}
+			if r := w.info(at(n)); len(r.Saved) != 1 || r.Saved[0].Why != "ann: I looked" || r.Saved[0].Failed != (v == AsFailed) {
+				t.Errorf("%s: %+v", v, r)
+			}
+		}
+		h := w.host()
+		out := h.do2(at(5), func(context.Context, *Attempt) (Result, error) { return Result{Output: []byte("its own")}, nil })
+		if err := h.Settle(t.Context(), out.Attempt, AsCommitted, SettleOptions{Reason: "x"}); err != nil {
+			t.Fatal(err)
+		}
+		if r := w.info(at(5)); len(r.Saved) != 1 || string(r.Saved[0].Output) != "its own" {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // warnings counts what is warned of.
 type warnings struct {
 	io.Writer

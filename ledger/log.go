@@ -2,10 +2,12 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
 
+	tenure "github.com/tenure-project/tenure"
 	core "github.com/tenure-project/tenure/internal/core/ledger"
 	"github.com/tenure-project/tenure/store"
 )
@@ -29,7 +31,14 @@ func (g *Log) readFrom(name string, r io.Reader) error {
 	return err
 }
 
-func (g *Log) add(x *Listing) { g.agent(x.Agent).Join(x.a) }
+func (g *Log) add(x *Listing) error {
+	into := g.agent(x.Agent)
+	if err := into.CanJoin(x.a); err != nil {
+		return err
+	}
+	into.Join(x.a)
+	return nil
+}
 
 // agent is the agent's fold, to join into.
 func (g *Log) agent(name string) *core.Agent { return g.s.Into(name) }
@@ -88,11 +97,15 @@ func (l *Ledger) importLog(ctx context.Context, g *Log) (Imported, error) {
 	if err := l.begin(ctx, from); err != nil {
 		return Imported{}, err
 	}
-	_, head, err := l.move(ctx, func(h *core.Head) (*core.Compaction, error) { return core.Import(h, from) })
+	_, head, err := l.move(ctx, l.anyHead, func(h *core.Head) (*core.Compaction, error) { return core.Import(h, from) })
 	if err != nil {
 		return Imported{}, err
 	}
 	done := Imported{Runs: from.Len()}
+	var fell *tenure.RegressedError
+	if errors.As(l.k.Seen(kindHead, l.agent)(head.Sequence), &fell) {
+		done.Seen = fell.Seen
+	}
 	for _, o := range head.Open {
 		if o.Site != head.Site {
 			done.Opens = append(done.Opens, o)
@@ -104,14 +117,11 @@ func (l *Ledger) importLog(ctx context.Context, g *Log) (Imported, error) {
 // begin makes the ledger if it is not there. If from knows of one of its site, it is that
 // one that goes on.
 func (l *Ledger) begin(ctx context.Context, from *core.Agent) error {
-	s, err := l.readHead(ctx)
+	s, err := l.anyHead(ctx)
 	if err != nil || s.head != nil {
 		return err
 	}
-	site := l.site
-	if site == "" {
-		site = DefaultSite
-	}
+	site := l.siteName()
 	h, err := core.Continue(l.agent, site, l.k.NewID(), from)
 	if err != nil {
 		return err

@@ -25,12 +25,13 @@ func NewLog() *Log { return &Log{s: core.NewState()} }
 // messages. A damaged line is ErrCorrupt: a lost commit could become a repeat; a torn
 // last line was never acknowledged and is dropped. What a malformed line says of a run
 // counts (EX3), and WriteTo keeps it. If two ledgers that are called by one site name
-// come together that is ErrInvalid, here or in WriteTo and Import: nothing that the log
+// come together that is ErrInvalid, here and in WriteTo and Import: nothing that the log
 // says of that job is to be trusted then.
 func (g *Log) ReadFrom(name string, r io.Reader) error { return g.readFrom(name, r) }
 
-// Add joins a whole ledger.
-func (g *Log) Add(x *Listing) { g.add(x) }
+// Add joins a whole ledger. One that is called by the site name of another that the log
+// knows of is ErrInvalid, and changes nothing.
+func (g *Log) Add(x *Listing) error { return g.add(x) }
 
 // Agents are the agents that it knows of, sorted.
 func (g *Log) Agents() []string { return g.s.Agents() }
@@ -56,6 +57,10 @@ type Imported struct {
 	// are open now: their runs are unknown here until they are settled.
 	Runs  int
 	Opens []Pending
+	// Seen is the sequence that this host had seen, if the ledger shows less: its store
+	// was lost or set back. Once everything is imported, Jump above it: until then nothing
+	// is started by who remembers.
+	Seen uint64
 }
 
 // Import merges what g knows of this agent into the ledger (EX7). After it no run that
@@ -74,7 +79,9 @@ func (l *Ledger) Export(ctx context.Context, w io.Writer) error {
 		return err
 	}
 	g := NewLog()
-	g.Add(x)
+	if err := g.Add(x); err != nil {
+		return err
+	}
 	_, err = g.WriteTo(w)
 	return err
 }

@@ -187,24 +187,29 @@ func (d *dispatch) gaveUp(s *look) bool {
 // some site among them, and which that is; most 0 is any number. A policy decides about
 // open ones first.
 func tooManyFailed(all []AttemptInfo, most int) (last Key, over bool) {
-	failed := 0
+	failed, older, forgotten := 0, 0, 0
 	for i, at := range all {
 		if at.Open != nil {
 			return Key{}, false
 		}
-		if i+1 < len(all) && all[i+1].Site == at.Site {
-			continue
+		newest := i+1 == len(all) || all[i+1].Site != at.Site
+		counts := at.Failed && at.Abandoned == nil
+		if counts {
+			failed++
 		}
-		// The newest of its site: those before it that were not abandoned failed.
-		failed += int(at.Attempt)
-		for _, old := range all[:i+1] {
-			if old.Site == at.Site && (old.Abandoned != nil || old.NotBegun) {
-				failed--
-			}
-		}
-		if at.Failed && !at.NotBegun && at.Abandoned == nil {
+		if counts && newest {
 			last = at.Fact.Key
 		}
+		if at.Failed && !newest {
+			older++
+		}
+		if newest {
+			forgotten += int(at.Attempt)
+		}
+		forgotten-- // this one is known
+	}
+	if older >= core.MaxFailures { // then there may have been more
+		failed += forgotten
 	}
 	return last, most > 0 && failed >= most && last != Key{} // what did not even begin ends nothing
 }

@@ -158,10 +158,10 @@ func Replay() OnceOption { return func(c *onceConfig) { c.replay = true } }
 
 // MaxFailed is how many attempts of a run may fail before it is given up: with 1 five
 // hosts that ask for a run at the same time try it once, whatever becomes of it. 0, the
-// default, is any number. Attempts that did not start or were abandoned do not count. But
-// of a site's attempts before its newest only the abandoned ones are known, so that there
-// one that did not start counts, too: with 2 and more, a run may be given up early. It is
-// not if its newest attempt did not start. An operator's Retry lets the run go on.
+// default, is any number. Attempts that did not start or were abandoned do not count. Of
+// those that failed before the newest the last 16 are known: with more than 17, an attempt
+// that did not start may count once as many failed. A run is never given up if the newest
+// attempt did not start. An operator's Retry lets it go on once.
 func MaxFailed(n int) OnceOption { return func(c *onceConfig) { c.maxFailed = n } }
 
 // TimeLimit ends the function's context after d; 0 is never. The record of the attempt

@@ -23,7 +23,7 @@ const (
 // SettleOptions say who settles and why.
 type SettleOptions struct {
 	// By and Reason are kept: with the verdicts committed and failed as a result, if the
-	// attempt left none; with abandoned for ever. Reason must not be empty. Together they
+	// attempt left none, also when the same verdict is given again; with abandoned for ever. Reason must not be empty. Together they
 	// have at most 200 bytes.
 	By, Reason string
 	// Vouch says that the attempt is certainly over, though its holder still has the
@@ -54,8 +54,9 @@ func (l *Ledger) Fence(ctx context.Context, wait time.Duration) error {
 	return l.fence(ctx, SettleOptions{Wait: wait})
 }
 
-// Retry gives up every open attempt of the run, and those that failed, so that the next
-// Once tries it again, also above MaxFailed: its effect may come twice. It returns the
+// Retry gives up every open attempt of the run, and the newest of each site if it failed,
+// so that the next Once tries it once more, also above MaxFailed: its effect may come
+// twice. It returns the
 // attempts that it gave up, none if the run may be tried anyway. A committed run is
 // ErrCommitted.
 func (l *Ledger) Retry(ctx context.Context, run Run, o SettleOptions) ([]Key, error) {
@@ -93,5 +94,13 @@ func (l *Ledger) Sweep(ctx context.Context, keep time.Duration) (Swept, error) {
 
 // Jump raises the sequence of the head to at least above (LS12): after a restore, for
 // hosts that remember a higher one and get ErrRegressed. Runs that were committed after
-// the backup are forgotten: import what knows of them first. Jump the lease, too.
-func (l *Ledger) Jump(ctx context.Context, above uint64) error { return l.jump(ctx, above) }
+// the backup are forgotten: import what knows of them first. Jump the lease, too. A
+// sequence below what this host remembers is ErrInvalid; where there is no ledger that
+// is ErrNotFound: see Begin.
+func (l *Ledger) Jump(ctx context.Context, above uint64) error { return l.jump(ctx, above, false) }
+
+// Begin makes a ledger where there is none, with a sequence of at least above: after the
+// store was lost, for hosts that remember the ledger and get a GoneError. It knows of no
+// run: where a copy is left, Import that instead, and Jump. A ledger that is there is
+// raised as by Jump.
+func (l *Ledger) Begin(ctx context.Context, above uint64) error { return l.jump(ctx, above, true) }

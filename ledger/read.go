@@ -62,8 +62,8 @@ type RunInfo struct {
 	// result.
 	Trigger string
 	At      time.Time
-	// Attempts are all that are known, by site and number. An older one that failed is
-	// forgotten once a newer one was made.
+	// Attempts are all that are known, by site and number. Of older ones that failed, the
+	// last 16 are known while the run is not committed; of those that did not start none.
 	Attempts []AttemptInfo
 	// Saved are the results that are kept, in the order of Attempts; only Show fills it.
 	Saved []Saved

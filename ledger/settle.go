@@ -40,18 +40,28 @@ func (l *Ledger) settleBy(ctx context.Context, k Key, v Verdict, o SettleOptions
 	if err = errors.Join(err, o.check()); err != nil {
 		return err
 	}
-	return l.judged(ctx, k.Run, o, func(s *look) ([]core.Outcome, error) {
+	var open look // the attempt while nobody had settled it
+	forestalled := false
+	err = l.judged(ctx, k.Run, o, func(s *look) ([]core.Outcome, error) {
 		at, err := find(s, k, l.agent)
+		if at.Open != nil {
+			open = *s
+		}
 		switch {
 		case err != nil:
 			return nil, err
 		case v == AsCommitted && at.Committed, v == AsFailed && (at.Failed || at.NotBegun), v == AsAbandoned && at.Abandoned != nil:
+			forestalled = open.head != nil
 			return nil, nil
 		case at.Open == nil && v != AsCommitted:
 			return nil, store.Errorf(store.ErrConflict, l.identity(), "settle", l.headKey, "attempt %d of run %v at site %q is settled already: %s", k.Attempt, k.Run, k.Site, fate(at.Fact))
 		}
 		return []core.Outcome{out}, nil
 	})
+	if err != nil || v == AsAbandoned || forestalled { // it says why by itself, or another did
+		return err
+	}
+	return l.keepReason(ctx, &open, out, o)
 }
 
 // outcome is what a verdict writes.
@@ -114,14 +124,17 @@ func (l *Ledger) retry(ctx context.Context, run Run, o SettleOptions) ([]Key, er
 }
 
 // stopped are the attempts that keep a run from being tried again: the open ones,
-// and those that failed.
+// and the newest of each site if it failed. That others failed before it goes on
+// counting.
 func stopped(s *look) []Key {
 	var open, failed []Key
-	for _, at := range s.found.Attempts() {
+	all := s.found.Attempts()
+	for i, at := range all {
+		newest := i+1 == len(all) || all[i+1].Site != at.Site
 		switch {
 		case at.Open != nil:
 			open = append(open, at.Fact.Key)
-		case at.Failed && at.Abandoned == nil:
+		case newest && at.Failed && at.Abandoned == nil:
 			failed = append(failed, at.Fact.Key)
 		}
 	}
@@ -178,11 +191,6 @@ func (l *Ledger) judgeOnce(ctx context.Context, run RunID, o SettleOptions, judg
 		return false, err
 	}
 	l.tidy(now.head.Full())
-	for _, out := range outs { // after the verdict, which another may have forestalled
-		if out.Status != core.Abandoned {
-			l.keepReason(ctx, &s, out, o)
-		}
-	}
 	return false, nil
 }
 
@@ -257,26 +265,25 @@ func (d *dispatch) heldErr() error {
 	return fmt.Errorf("lease %q: %w", d.l.lease, tenure.ErrHeld)
 }
 
-// keepReason writes why an attempt was settled, where it left no result of its own.
-func (l *Ledger) keepReason(ctx context.Context, s *look, out core.Outcome, o SettleOptions) {
+// keepReason writes why an attempt was settled, where it left no result of its own. It
+// comes after the verdict, which another may forestall. Where the verdict stood already
+// it comes, too: whoever was stopped between the two says it again.
+func (l *Ledger) keepReason(ctx context.Context, s *look, out core.Outcome, o SettleOptions) error {
 	now := l.k.NowMS()
 	r := &core.Result{V: 1, Agent: l.agent, Key: out.Key, Status: out.Status, Holder: clip("operator " + o.By), Why: o.why(), Started: now, Ended: now}
 	if out.Status == core.Failed {
 		r.Exit = 1
 	}
-	for _, p := range s.pending() {
-		if p.Key == out.Key {
-			r.Trigger, r.At, r.Epoch = p.Trigger, p.At, p.Epoch
+	if s.head != nil {
+		for _, p := range s.pending() {
+			if p.Key == out.Key {
+				r.Trigger, r.At, r.Epoch = p.Trigger, p.At, p.Epoch
+			}
 		}
 	}
 	r.KeepOutput(nil, 0)
-	if err := l.putResult(ctx, r, true); err != nil {
-		l.k.Log.Warn("ledger: the reason is not kept", "job", l.agent, "run", out.Run, "error", err)
+	if err := l.patiently(ctx, func() error { return l.putResult(ctx, r, true) }); err != nil {
+		return fmt.Errorf("job %q: attempt %d of run %v is settled as %s, but the reason is not kept yet: say it again: %w", l.agent, out.Attempt, out.Run, out.Status, err)
 	}
-}
-
-// jump raises the sequence of the head.
-func (l *Ledger) jump(ctx context.Context, above uint64) error {
-	_, err := l.change(ctx, look{}, func(h *core.Head, id string) (*core.Head, error) { return h.Jump(above, id) })
-	return err
+	return nil
 }

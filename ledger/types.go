@@ -232,6 +232,22 @@ var (
 	ErrCommitted = errors.New("the run is committed")
 )
 
+// GoneError: this host has seen the job's ledger, and the store has none. It is a
+// tenure.ErrRegressed.
+type GoneError struct {
+	// Agent is the job's name, Store the identity of the store.
+	Agent, Store string
+	err          error // a *tenure.RegressedError
+}
+
+// Error says what to do.
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("job %q: its ledger is gone: this host has seen it, and there is none in %s. Is that the right store, is its volume mounted? Nothing is started, since what was done would be done again", e.Agent, e.Store)
+}
+
+// Unwrap is the tenure.RegressedError, whose Seen is the sequence that was seen.
+func (e *GoneError) Unwrap() error { return e.err }
+
 // RunningError names the attempt that is running. It is an ErrRunning.
 type RunningError struct {
 	// Agent is the job's name.

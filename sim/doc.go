@@ -9,6 +9,7 @@
 //	go test ./sim -run 'TestSeeds$' -seed 42 -v     one world, with its whole trace
 //	go test ./sim -run TestSeedsOfSessions -seed 42 -v    one with sessions
 //	go test ./sim -run TestSeedsOfAuthorities -seed 42 -v    one with authorities
+//	go test ./sim -run TestSeedsOfLedgers -seed 42 -v    one with ledgers
 //	go test ./sim -run TestTwoTroubles -pairs 1     every pair of troubles
 //
 // A world that breaks a rule prints its seed, the command that plays it again,
@@ -38,6 +39,9 @@
 //     their sessions, decide in every chain with proofs that lead and proofs that do
 //     not, report faults, move bounds, remove what is not needed, and read; an
 //     operator deposes leaders and fences their nodes.
+//   - TestSeedsOfLedgers: the same for processes that run jobs by one schedule, each by
+//     its own wall clock, through a ledger each, under three policies and three guards,
+//     beside a person who settles, compactions, and merges of another site.
 //   - TestDamageAtEveryPlace: every damage at every object of an authority's layout,
 //     and everything that can be asked afterwards.
 //   - TestAQuietLeader: what a leader costs that decides nothing, and who waits for it.

@@ -30,6 +30,11 @@ func TestReplayOfAuthorities(t *testing.T) {
 	replay(t, world.NewAuthorityPlan, worlds, 2+worlds/5)
 }
 
+// And so with ledgers.
+func TestReplayOfLedgers(t *testing.T) {
+	replay(t, world.NewLedgerPlan, uint64(*seeds)/10, 2)
+}
+
 // again is how often a world may be played until it takes the same steps: on a busy
 // machine the scheduler's choices differ more often.
 const again = 4

@@ -73,6 +73,9 @@ func judge(t *testing.T, v world.Verdict) {
 		if v.Plan.Authorities > 0 {
 			of = "TestSeedsOfAuthorities"
 		}
+		if v.Plan.Jobs > 0 {
+			of = "TestSeedsOfLedgers"
+		}
 		t.Errorf("a world broke; replay it with: go test ./sim -run '%s$' -seed %d -v\n%s", of, v.Plan.Seed, v.Report(*steps))
 	}
 }

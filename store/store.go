@@ -2,9 +2,10 @@
 // records: a small set of linearizable conditional writes.
 //
 // A driver implements [Store] and, where its backend can, the optional powers
-// ([ConditionalDeleter], [Watcher], [Clocker], [Queuer], [Prover]). It declares
-// each power in [Info]; callers ask through the As... functions and never type
-// assert, so that a wrapper can pass powers on or take them away.
+// ([ConditionalDeleter], [Watcher], [Clocker], [Queuer], [Prover],
+// [Committer]). It declares each power in [Info]; callers ask through the As...
+// functions and never type assert, so that a wrapper can pass powers on or take
+// them away.
 //
 // A new driver is proven by one call to the suite in package storetest, and
 // abused through package faultstore.
@@ -128,6 +129,8 @@ const (
 	CanProve
 	// CanModTime: Object.Modified is set, by one steady clock.
 	CanModTime
+	// CanCommit: the store implements Committer.
+	CanCommit
 )
 
 // Has reports whether all of q are in p.
@@ -242,6 +245,9 @@ func AsQueuer(s Store) (Queuer, bool) { return as[Queuer](s, CanQueue) }
 
 // AsProver returns s's proof of death, if it declares one.
 func AsProver(s Store) (Prover, bool) { return as[Prover](s, CanProve) }
+
+// AsCommitter returns s's transactions over several keys, if it declares them.
+func AsCommitter(s Store) (Committer, bool) { return as[Committer](s, CanCommit) }
 
 func as[T any](s Store, p Power) (T, bool) {
 	var none T

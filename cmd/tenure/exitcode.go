@@ -154,7 +154,7 @@ func nextStep(err error) string {
 	switch {
 	case isA[*doctorError](err): // what to do stands beside every finding
 		return ""
-	case isA[*signalError](err), isA[*proc.SignalError](err), isA[*timeLimitError](err), isA[*outputError](err), isA[*proc.StartError](err):
+	case isA[*signalError](err), isA[*proc.SignalError](err), isA[*timeLimitError](err), isA[*outputError](err), isA[*proc.StartError](err), isA[*logFileError](err):
 		return ""
 	case errors.As(err, &vanished):
 		return vanished.next()
@@ -180,6 +180,8 @@ func nextStep(err error) string {
 		return "nothing was changed; restore that object with its very bytes from a backup: nobody acts on what is behind a broken link (docs/cli.md, Authorities, has what to do without one)"
 	case v.code == exitCorrupt && guardMarks(err):
 		return "put the guard's folder back as it was; no command runs on that path without its marks"
+	case v.code == exitRegressed && errors.As(err, &gone) && gone.Kind == "ledger":
+		return ledgerFell(err, gone)
 	case v.code == exitRegressed && errors.As(err, &gone):
 		return fmt.Sprintf("stop every client for the largest TTL, then `tenure jump --all --above %d` or higher (docs/GUARANTEES.md, lost state)", gone.Seen)
 	case v.code == exitUnavailable && isA[*commandEndedError](err):

@@ -21,7 +21,7 @@ occurrence, or the name that --run-id gave.`,
 		RunE: showHelp,
 	}
 	cmd.AddCommand(newLedgerLsCmd(a), newLedgerShowCmd(a), newLedgerSettleCmd(a), newLedgerRetryCmd(a), newLedgerCompactCmd(a),
-		newLedgerMergeCmd(a), newLedgerImportCmd(a), newLedgerExportCmd(a))
+		newLedgerMergeCmd(a), newLedgerImportCmd(a), newLedgerExportCmd(a), newLedgerJumpCmd(a))
 	return cmd
 }
 

@@ -128,12 +128,13 @@ func runState(r ledger.RunInfo) string {
 	return stateFree
 }
 
-// runFailed reports whether the run is over because its last attempt failed: one that
-// did not begin, or that was given up, stands in nobody's way.
+// runFailed reports whether the run is over because the last attempt of a site failed:
+// one that did not begin, or that was given up, stands in nobody's way.
 func runFailed(r ledger.RunInfo) bool {
 	failed := false
-	for _, at := range r.Attempts {
-		failed = failed || at.Open == nil && at.Failed && !at.NotBegun && at.Abandoned == nil
+	for i, at := range r.Attempts {
+		newest := i+1 == len(r.Attempts) || r.Attempts[i+1].Site != at.Site
+		failed = failed || newest && at.Open == nil && at.Failed && at.Abandoned == nil
 	}
 	return failed && !r.Committed && !r.Running && !r.Unknown
 }
@@ -164,7 +165,7 @@ func attemptState(at ledger.AttemptInfo) string {
 		return stateCommitted
 	case at.Abandoned != nil:
 		return stateAbandoned
-	case at.NotBegun:
+	case at.NotBegun && !at.Failed:
 		return stateNotStarted
 	}
 	return stateFailed
@@ -212,6 +213,7 @@ type importedJSON struct {
 	Job       string        `json:"job"`
 	Runs      int           `json:"runs"`
 	Open      []attemptJSON `json:"open"`
+	Seen      uint64        `json:"seen"`
 }
 
 // exportedJSON is what ledger export wrote.

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,20 +20,25 @@ type ledgerListing struct {
 	a      *app
 	job    string
 	state  string
+	limit  int // of the runs in a table; 0 is none
 	asJSON bool
 
 	t    table
+	more int // runs that the limit left out
 	errs []error
 }
 
 func newLedgerLsCmd(a *app) *cobra.Command {
-	x := &ledgerListing{a: a}
+	x := &ledgerListing{a: a, limit: listedRuns}
 	cmd := &cobra.Command{
 		Use:   "ls [--job NAME] [--state STATE]",
 		Short: "List the jobs of a namespace, or runs in one state",
 		Long: `Without --state, one line per job, with how many runs are in which state. With
 --state, one line per run: unknown (an attempt vanished, and must be settled),
-running, failed, committed, repeated (may have happened more than once) or all.
+running, failed, committed, repeated (happened more than once, by what the ledger
+knows), abandoned (an attempt was given up, so that its effect may have come beside
+another's) or all. A table has the first 1,000 runs; --limit 0 lists all, and so
+does --json.
 Of a run that is over the occurrence is only known as long as its result is
 kept: ` + "`tenure ledger show`" + ` tells it.
 
@@ -56,13 +61,33 @@ over, which the next ` + "`tenure once`" + ` of the job does.`,
 	f := cmd.Flags()
 	f.Var(textFlag{&x.job}, "job", "only the job of this `name`")
 	f.Var(stateFlag{&x.state}, "state", "list the runs in this `state`: "+strings.Join(listedStates, ", "))
+	f.Var(limitFlag{&x.limit}, "limit", "list at most so many runs as a table; 0 is all (default 1000)")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(listedStates, cobra.ShellCompDirectiveNoFileComp))
 	addJSONFlag(cmd, &x.asJSON)
 	addTimeoutFlag(cmd, timeoutUsage)
 	return cmd
 }
 
-var listedStates = []string{stateUnknown, stateRunning, stateFailed, stateCommitted, stateRepeated, stateAll}
+var listedStates = []string{stateUnknown, stateRunning, stateFailed, stateCommitted, stateRepeated, stateAbandoned, stateAll}
+
+// listedRuns is how many runs a person reads at most.
+const listedRuns = 1000
+
+// limitFlag is how many runs are listed.
+type limitFlag struct{ p *int }
+
+func (f limitFlag) String() string { return "" } // said in the usage
+
+func (f limitFlag) Type() string { return "N" }
+
+func (f limitFlag) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return fmt.Errorf("give how many runs to list, or 0 for all, not %q", s)
+	}
+	*f.p = n
+	return nil
+}
 
 // stateFlag is one of the states that can be listed.
 type stateFlag struct{ p *string }
@@ -97,6 +122,9 @@ func (x *ledgerListing) list(ctx context.Context, c *tenure.Client) error {
 		if err != nil {
 			x.errs = append(x.errs, err)
 		}
+	}
+	if x.more > 0 {
+		fmt.Fprintf(x.a.stderr, "tenure: %d more are not listed: narrow the listing with --job or --state, or list all with --limit 0\n", x.more)
 	}
 	return x.a.endListing(&x.t, x.asJSON, x.errs, c.Namespace(), x.what(), "")
 }
@@ -168,6 +196,10 @@ func (x *ledgerListing) runs(c *tenure.Client, job string, runs iter.Seq[ledger.
 			}
 			continue
 		}
+		if x.limit > 0 && len(x.t.rows) > x.limit {
+			x.more++
+			continue
+		}
 		state := runState(r)
 		if r.Repeated {
 			state += ", " + stateRepeated
@@ -189,6 +221,8 @@ func inState(r ledger.RunInfo, state string) bool {
 		return r.Committed
 	case stateRepeated:
 		return r.Repeated
+	case stateAbandoned:
+		return slices.ContainsFunc(r.Attempts, func(at ledger.AttemptInfo) bool { return at.Abandoned != nil })
 	}
 	return true
 }

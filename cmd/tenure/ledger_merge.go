@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,6 +106,9 @@ listed apart. No store is asked; ` + "`tenure ledger import`" + ` brings a log i
 			if err != nil {
 				return err
 			}
+			if g.Lines == 0 {
+				a.warn("there is no line in %s", strings.Join(args, ", "))
+			}
 			return a.writeMerged(g, file, asJSON)
 		}),
 	}
@@ -129,8 +133,22 @@ func readLog(g *ledger.Log, name string) error {
 	if err != nil {
 		return store.Wrap(store.ErrInvalid, "", "read the log", name, err)
 	}
-	return errors.Join(g.ReadFrom(name, f), f.Close())
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		return errors.Join(invalid("%s is a folder: name the log files in it", name), f.Close())
+	}
+	if err := errors.Join(g.ReadFrom(name, f), f.Close()); err != nil {
+		return &logFileError{err}
+	}
+	return nil
 }
+
+// logFileError is an error of a log file, whose message says what to do: no store is
+// concerned.
+type logFileError struct{ err error }
+
+func (e *logFileError) Error() string { return e.err.Error() }
+
+func (e *logFileError) Unwrap() error { return e.err }
 
 func (a *app) writeMerged(g *ledger.Log, file string, asJSON bool) error {
 	a.tellOfLines(g)
@@ -242,6 +260,9 @@ is open makes its run unknown here until it is settled. It may be repeated.`,
 				return err
 			}
 			a.tellOfLines(g)
+			if g.Lines == 0 {
+				return invalid("there is nothing to import: no line in %s", strings.Join(args, ", "))
+			}
 			return a.withClient(ctx, func(c *tenure.Client) error { return a.importLogs(ctx, c, g, asJSON) })
 		}),
 	}
@@ -263,7 +284,7 @@ func (a *app) importLogs(ctx context.Context, c *tenure.Client, g *ledger.Log, a
 		if err != nil {
 			return err
 		}
-		j := importedJSON{Schema: schema, Namespace: c.Namespace(), Job: job, Runs: got.Runs, Open: []attemptJSON{}}
+		j := importedJSON{Schema: schema, Namespace: c.Namespace(), Job: job, Runs: got.Runs, Open: []attemptJSON{}, Seen: got.Seen}
 		for _, o := range got.Opens {
 			j.Open = append(j.Open, attemptJSON{Site: o.Site, Attempt: o.Attempt, State: stateOpen, Holder: o.Holder, Epoch: o.Epoch, Since: instant(time.UnixMilli(o.Since))})
 		}
@@ -274,6 +295,9 @@ func (a *app) importLogs(ctx context.Context, c *tenure.Client, g *ledger.Log, a
 			continue
 		}
 		a.printf("job %s: %d runs are known now; %d attempts of other sites are open\n", showName(job), got.Runs, len(got.Opens))
+		if got.Seen > 0 {
+			a.printf("job %s: its ledger was lost or set back; once everything is imported: `tenure ledger jump %s --above %d`\n", showName(job), showName(job), got.Seen)
+		}
 	}
 	return nil
 }
@@ -319,7 +343,9 @@ func (a *app) export(ctx context.Context, c *tenure.Client, job, file string, as
 		return notFound("job %q never ran", job)
 	}
 	g := ledger.NewLog()
-	g.Add(x)
+	if err := g.Add(x); err != nil {
+		return err
+	}
 	write := func(w io.Writer) error {
 		_, err := g.WriteTo(w)
 		return err

@@ -99,8 +99,9 @@ func newLedgerRetryCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry JOB RUN --reason TEXT",
 		Short: "Let the next call try a run again",
-		Long: `Give up every attempt of the run that is open or failed, so that the next
-` + "`tenure once`" + ` tries it again, also if it failed as often as --attempts allows.
+		Long: `Give up what stands in the way of the run, an attempt that is open or failed, so
+that the next ` + "`tenure once`" + ` tries it once more, also if it failed as often as
+--attempts allows.
 If one of them did its work after all, it comes twice: the run is listed as
 repeated then. A run that happened is refused (80). This starts nothing.`,
 		Example: `  tenure ledger retry backup 2026-03-01T02:30:00Z --reason "disk was full"`,

@@ -19,15 +19,17 @@ const defaultLate = time.Hour
 // doing is one run of the command once: what run does, for one occurrence of a job.
 type doing struct {
 	running
-	job      string
-	when     occurrence
-	unknown  unknownFlag
-	attempts int
-	site     string
-	keep     bool // output
-	replay   bool
-	quiet    bool
-	doneCode uint8
+	job        string
+	when       occurrence
+	unknown    unknownFlag
+	probeLimit time.Duration
+	attempts   int
+	site       string
+	keep       bool // output
+	replay     bool
+	quiet      bool
+	exists     bool // the store and the namespace must, when it begins
+	doneCode   uint8
 
 	run     ledger.Run // known when the supervisor looked at the clock
 	attempt ledger.Key
@@ -35,7 +37,7 @@ type doing struct {
 }
 
 func newDoing(a *app) *doing {
-	o := &doing{running: running{a: a, wait: forever, session: sessionNever}, attempts: 1, unknown: unknownFlag{policy: ledger.Hold}}
+	o := &doing{running: running{a: a, wait: forever, session: sessionNever}, attempts: 1, probeLimit: defaultProbeLimit, unknown: unknownFlag{policy: ledger.Hold}}
 	o.when.late = defaultLate
 	o.proves, o.marks = o.jobPairs, o.mark
 	return o
@@ -79,6 +81,7 @@ environment, beside what it finds under ` + "`tenure run`" + `; TENURE_TOKEN is 
 	o.addWhichFlags(cmd)
 	o.addJobFlags(cmd)
 	f.BoolVar(&o.replay, "replay", false, "if it is done already, print the output that was kept and return its status")
+	addMustExistFlag(cmd, &o.exists)
 	f.Var(codeFlag{&o.doneCode}, "done-code", "the exit code if it is done already")
 	return cmd
 }
@@ -99,6 +102,7 @@ func (o *doing) addJobFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Var(durationFlag{&o.when.late, positive}, "late", "how long ago the latest occurrence may be; an older one is left undone")
 	f.Var(&o.unknown, "unknown", "what to do if an earlier attempt vanished: hold, retry, or probe=`CMD`")
+	f.Var(durationFlag{&o.probeLimit, positive}, "probe-limit", "how long the probe of --unknown may take; then it is ended, and has not said anything")
 	f.Var(attemptsFlag{&o.attempts}, "attempts", "how often a run is tried that fails: a number, or unlimited")
 	f.Var(textFlag{&o.site}, "site", "the `name` of this store's ledger among others that it may be merged with (default main; the first run fixes it)")
 	_ = cmd.RegisterFlagCompletionFunc("unknown", cobra.FixedCompletions([]string{string(ledger.Hold), string(ledger.Retry), string(ledger.Probe) + "="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
@@ -120,6 +124,9 @@ func (o *doing) complete(cmd *cobra.Command) error {
 
 // completeJob is what a line of a schedule is checked for, too.
 func (o *doing) completeJob(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("probe-limit") && o.unknown.policy != ledger.Probe {
+		return &usageError{err: errors.New("--probe-limit goes with --unknown probe=CMD"), path: cmd.CommandPath()}
+	}
 	err := o.begin(cmd, func() error {
 		o.lease = ledger.LeaseName(o.job)
 		if o.site != "" {

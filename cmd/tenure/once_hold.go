@@ -35,7 +35,13 @@ func (o *doing) hold(s *proc.Supervisor) (proc.Outcome, runStatus) {
 	}
 	o.run = run
 	ctx, cancel := o.waiting(s.Context())
-	client, err := o.open(ctx)
+	var client *tenure.Client
+	if o.exists {
+		o.t, err = o.a.existing(ctx, o.t)
+	}
+	if err == nil {
+		client, err = o.open(ctx)
+	}
 	cause := context.Cause(ctx)
 	cancel()
 	if err != nil {

@@ -4,14 +4,10 @@ package main
 
 import (
 	"os"
-	"os/exec"
 )
 
 // shellArgs run a line as the system's shell does.
 func shellArgs(line string) []string { return []string{"cmd", "/C", line} }
-
-// ownGroup leaves it to the system what ends with cmd.
-func ownGroup(*exec.Cmd) {}
 
 // replaceStdout makes w this process's standard output, and takes w over. to is the
 // output that it had.

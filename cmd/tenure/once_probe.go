@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
@@ -18,27 +17,46 @@ const (
 	probeDidNotHappen = 1
 )
 
+const (
+	// defaultProbeLimit is how long a probe may take.
+	defaultProbeLimit = time.Minute
+	// probeGrace is how long it may take from TERM to KILL.
+	probeGrace = 2 * time.Second
+)
+
 // probe asks the user's command whether the work of an attempt that vanished was done.
-// It runs under the job's lease, and ends with it.
+// It runs under the job's lease, and its process tree is ended with that, or at its time
+// limit. Then it has not said anything, and the run stays unknown.
 func (w *onceWork) probe(ctx context.Context, p ledger.Pending) (ledger.Finding, error) {
 	o := w.o
+	late := &probeLateError{o.probeLimit}
+	limited, cancel := context.WithTimeoutCause(ctx, o.probeLimit, late)
+	defer cancel()
 	args := shellArgs(o.unknown.probe)
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = o.probeEnv(p)
 	cmd.Stdout, cmd.Stderr = o.a.stderr, o.a.stderr // its output is not the command's
-	cmd.WaitDelay = 2 * time.Second
-	ownGroup(cmd)
-	err := cmd.Run()
-	var exit *exec.ExitError
-	switch {
-	case ctx.Err() != nil:
-		return ledger.CannotSay, context.Cause(ctx)
-	case err == nil:
+	cmd.WaitDelay = probeGrace
+	left, err := w.s.Aside(limited, cmd, probeGrace)
+	if len(left) > 0 {
+		o.a.warn("%s: of its probe there is left what cannot be ended: %v", runText(o.run), left)
+	}
+	switch code := cmd.ProcessState.ExitCode(); {
+	case limited.Err() != nil:
+		return ledger.CannotSay, context.Cause(limited)
+	case code == probeHappened:
 		return ledger.Happened, nil
-	case errors.As(err, &exit) && exit.ExitCode() == probeDidNotHappen:
+	case code == probeDidNotHappen:
 		return ledger.DidNotHappen, nil
 	}
 	return ledger.CannotSay, fmt.Errorf("the probe does not say: %w", err)
+}
+
+// probeLateError is the cause of the end of a probe that took too long.
+type probeLateError struct{ limit time.Duration }
+
+func (e *probeLateError) Error() string {
+	return fmt.Sprintf("the probe took longer than %v (--probe-limit), and was ended", e.limit)
 }
 
 // probeEnv is the environment of a probe: it is about an earlier attempt, and has no

@@ -4,20 +4,12 @@ package main
 
 import (
 	"os"
-	"os/exec"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
 // shellArgs run a line as cron does.
 func shellArgs(line string) []string { return []string{"/bin/sh", "-c", line} }
-
-// ownGroup makes cmd and what it starts end together.
-func ownGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-}
 
 // replaceStdout makes w this process's standard output, and takes w over. to is the
 // output that it had.

@@ -64,6 +64,7 @@ that come meanwhile only the latest is made up for.`,
 	}
 	f := cmd.Flags()
 	f.Var(parallelFlag{&s.parallel}, "parallel", "how many occurrences may be at it at the same time (default twice the processors, at least 4)")
+	addMustExistFlag(cmd, &s.exists)
 	f.BoolVar(&check, "check", false, "only read the file, and print the next occurrences")
 	f.Var(timeFlag{&from}, "from", "with --check: the occurrences after this instant, not after now")
 	addJSONFlag(cmd, &asJSON)

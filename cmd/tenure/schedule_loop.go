@@ -32,7 +32,8 @@ const (
 type scheduler struct {
 	a        *app
 	file     string
-	parallel int // how many places there are
+	parallel int  // how many places there are
+	exists   bool // the store must
 	way      []string
 	program  string
 	dir      string // for status files
@@ -78,6 +79,9 @@ func (s *scheduler) prepare() error {
 	}
 	if s.program, err = os.Executable(); err != nil {
 		return err
+	}
+	if s.exists { // the processes tell if it does not
+		t.url = t.withoutMaking()
 	}
 	s.looks = newLooker(s.a, t)
 	if s.dir, err = os.MkdirTemp("", "tenure-schedule-"); err != nil {
@@ -186,6 +190,9 @@ func (s *scheduler) start(t *task) {
 		args = append(args, "--verbose")
 	} else {
 		args = append(args, "--quiet")
+	}
+	if s.exists {
+		args = append(args, "--must-exist")
 	}
 	args = append(append(append(args, t.flags...), "--"), shellArgs(t.Command)...)
 	cmd := exec.Command(s.program, args...)

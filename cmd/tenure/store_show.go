@@ -111,6 +111,7 @@ func powers(can store.Power) []string {
 	}{
 		{store.CanDeleteIf, "delete-if"}, {store.CanWatch, "watch"}, {store.CanClock, "clock"},
 		{store.CanQueue, "queue"}, {store.CanProve, "proof-of-death"}, {store.CanModTime, "modification-times"},
+		{store.CanCommit, "transactions"},
 	} {
 		if can.Has(p.power) {
 			names = append(names, p.name)

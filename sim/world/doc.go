@@ -111,6 +111,26 @@
 //	R36  When the faults have ended every authority can be led within a bound, every
 //	     pending report gets into the head, decisions are admitted, rounds released.
 //
+// Of worlds with jobs, whose processes run each occurrence of a schedule by a ledger:
+//
+//	R37  A head moves by legal steps only: the sequence rises by one, the epoch never
+//	     falls and is one that the lease gave out, the site and the birth stay. An
+//	     attempt is admitted at the head's epoch, to a run that is not committed and
+//	     has no open one. Only whose function ended so says so, or a person, a probe
+//	     or a retry within their rights. Nothing that was ever said is lost, whatever
+//	     is compacted, split or merged, and blocks say nothing else.
+//	R38  A function begins once, for an attempt of its own process, after that was
+//	     shown a head where the attempt stands and its run is not committed, and then
+//	     the lease; and never after its attempt was recorded as not begun.
+//	R39  What Once and Did answer is true, and an error comes with what it belongs to.
+//	R40  Where the guard keeps run ids, no occurrence has two effects. Occurrences are
+//	     counted by their instants, which the ledger does not know.
+//	R41  When the faults have ended every occurrence that anybody asked for is done, or
+//	     held where the policy is to hold. One that is done has an effect. Each effect
+//	     is by an attempt that the ledger shows as committed, given up or unknown, and
+//	     two never as one that is committed. Where nothing goes wrong a function
+//	     begins once. A listing shows all of that.
+//
 // R1, R4, R5 and R7 look at all clocks at one instant of true time, which no
 // process can. Where an operator vouched for the death of a process that did
 // crash, what is left of it does not count.

@@ -40,6 +40,9 @@ type Mutation struct {
 	restores    bool                                          // heads go back to older states
 	authorities bool                                          // the world has authorities
 	answer      func(authority.Result) authority.Result       // what is told instead of an answer
+	jobs        bool                                          // the world has jobs
+	instant     func(p *Proc, at time.Time) time.Time         // what a run's id is made of instead of its occurrence
+	meddles     bool                                          // another site does what is about to begin here
 	blow        blow                                          // that strikes most, if not the zero value
 }
 
@@ -55,7 +58,7 @@ func (m *Mutation) answered(p *Proc, key string, took time.Duration) {
 
 // Control is the mutation without its fault: it only makes the same plan.
 func (m Mutation) Control() Mutation {
-	return Mutation{Prepare: m.Prepare, sessions: m.sessions, authorities: m.authorities}
+	return Mutation{Prepare: m.Prepare, sessions: m.sessions, authorities: m.authorities, jobs: m.jobs, meddles: m.meddles}
 }
 
 // Plan draws the plan of the kind of world that m is about.
@@ -67,6 +70,9 @@ func (m Mutation) Plan(seed uint64) Plan {
 	if m.authorities {
 		p = NewAuthorityPlan(seed)
 	}
+	if m.jobs {
+		p = NewLedgerPlan(seed)
+	}
 	p.Mutation = m
 	return p
 }
@@ -74,3 +80,11 @@ func (m Mutation) Plan(seed uint64) Plan {
 // onTime reports whether the clocks are good enough to judge how long a process
 // takes.
 func (m *Mutation) onTime() bool { return m.clock == nil && m.late == 0 }
+
+// instantAt is the instant of an occurrence as a process sees it.
+func (m *Mutation) instantAt(p *Proc, at time.Time) time.Time {
+	if m.instant != nil {
+		return m.instant(p, at)
+	}
+	return at
+}

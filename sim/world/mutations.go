@@ -14,7 +14,7 @@ import (
 // rules of which at least one must find it.
 func Mutations() map[string]Mutation {
 	all := map[string]Mutation{}
-	for _, m := range slices.Concat(brokenStores(), brokenClocks(), brokenPeople(), brokenNames(), brokenAuthorities()) {
+	for _, m := range slices.Concat(brokenStores(), brokenClocks(), brokenPeople(), brokenNames(), brokenAuthorities(), brokenLedgers()) {
 		all[m.Name] = m
 	}
 	return all

@@ -26,6 +26,7 @@ type oracle struct {
 	archived    map[string]map[tenureID]bool // resource to tenures that are archived
 	nodes       map[string]*nodeState
 	authorities map[string]*authorityState
+	jobs        map[string]*jobState
 	floor       uint64
 	broken      []string
 	closed      bool // nothing counts any more
@@ -64,7 +65,7 @@ type tenureID struct {
 func tenureOf(t lease.Tenure) tenureID { return tenureID{t.Owner.Incarnation, t.Token} }
 
 func newOracle(w *World) *oracle {
-	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[tenureID]bool{}, nodes: map[string]*nodeState{}, authorities: map[string]*authorityState{}, stats: map[string]int{}}
+	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[tenureID]bool{}, nodes: map[string]*nodeState{}, authorities: map[string]*authorityState{}, jobs: map[string]*jobState{}, stats: map[string]int{}}
 	for _, name := range w.Plan.Names() {
 		ls := &leaseState{name: name, handed: map[tenureID]*Handle{}, guard: guard{owners: map[uint64]*Handle{}}}
 		o.leases[store.Key(Namespace, "lease", name)] = ls
@@ -76,6 +77,9 @@ func newOracle(w *World) *oracle {
 	}
 	for _, name := range w.Plan.AuthorityNames() {
 		o.authorities[name] = newAuthorityState(name)
+	}
+	for _, name := range w.Plan.JobNames() {
+		o.jobs[name] = newJobState(o, name)
 	}
 	return o
 }
@@ -130,6 +134,10 @@ func (o *oracle) applied(e effect) {
 	}
 	if as := o.authorityOf(e.key); as != nil {
 		o.authorityEffect(as, e)
+		return
+	}
+	if js := o.jobOf(e.key); js != nil {
+		o.ledgerEffect(js, e)
 		return
 	}
 	switch {

@@ -36,7 +36,7 @@ func (pl *place) apply(e effect) (store.Version, error) {
 	if pl.w.mutation.forgets(e) {
 		return store.Version("forgotten"), nil
 	}
-	if twist := pl.w.mutation.twist; twist != nil && e.op == faultstore.OpReplace {
+	if twist := pl.w.mutation.twist; twist != nil && (e.op == faultstore.OpReplace || e.op == faultstore.OpCreate && pl.w.mutation.jobs) {
 		e.twisted(pl.mem, twist(e))
 	}
 	v, err := e.do(context.Background())
@@ -55,7 +55,12 @@ func (e *effect) twisted(mem *memstore.Store, body []byte) {
 	}
 	key, over := e.key, e.over
 	e.body = body
-	e.do = func(ctx context.Context) (store.Version, error) { return mem.Replace(ctx, key, body, over) }
+	e.do = func(ctx context.Context) (store.Version, error) {
+		if over == "" {
+			return mem.Create(ctx, key, body)
+		}
+		return mem.Replace(ctx, key, body, over)
+	}
 }
 
 // restore puts an older state back as a new one, which no store may do by

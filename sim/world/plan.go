@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/ledger"
 	"github.com/tenure-project/tenure/store"
 	"github.com/tenure-project/tenure/store/faultstore"
 )
@@ -27,6 +28,15 @@ type Plan struct {
 	// Authorities is how many authorities the sessions fight for; 0 makes a world
 	// without any.
 	Authorities int
+	// Jobs is how many jobs the processes run by a schedule, each occurrence once by its
+	// ledger; 0 makes a world without any. Unknown is what is done about runs of which
+	// nobody knows what became of them, Interval the schedule, and Guard how well the
+	// thing that the jobs act on is guarded. Merges brings in what another site did.
+	Jobs     int
+	Unknown  ledger.Policy
+	Interval time.Duration
+	Guard    Guarded
+	Merges   bool
 	// NoDelete denies every deletion of a certificate or an object of an authority,
 	// NoList fails every listing of certificates, and lets every second listing of an
 	// authority's objects hang.
@@ -139,6 +149,9 @@ func (p Plan) String() string {
 	if p.Authorities > 0 {
 		s += fmt.Sprintf(", %d authorities, haste %d", p.Authorities, p.Haste)
 	}
+	if p.Jobs > 0 {
+		s += fmt.Sprintf(", %d jobs every %v, %v, %v, merges %v", p.Jobs, p.Interval, p.Unknown, p.Guard, p.Merges)
+	}
 	if p.Mutation.Name != "" {
 		s += ", mutation: " + p.Mutation.Name
 	}
@@ -151,7 +164,7 @@ func (p Plan) Names() []string {
 	for i := len(names); i < p.Leases; i++ {
 		names = append(names, fmt.Sprintf("lease-%03d", i))
 	}
-	return names
+	return append(names, p.jobLeases()...)
 }
 
 // NodeNames are the nodes.

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
@@ -61,7 +62,10 @@ func (x port) Get(ctx context.Context, key string, limit int) (o store.Object, e
 		return err
 	})
 	if err == nil {
-		o.Body = x.p.w.mutation.read(x.p, key, o.Body)
+		was := o.Body
+		if o.Body = x.p.w.mutation.read(x.p, key, was); x.p.w.mutation.jobs && !bytes.Equal(o.Body, was) {
+			o.Version += "?" // nobody can write over what it never was
+		}
 	}
 	return o, err
 }

@@ -135,7 +135,16 @@ func (p *Proc) main(slot int) {
 			callers.Go(func() { p.actor("tender").tend(p.until(8)) })
 		}
 	}
-	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Leases > 0 {
+	for i, job := range p.w.Plan.JobNames() {
+		callers.Go(func() { p.actor("keeper of "+job).keep(p.until(11+i), job) })
+	}
+	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Jobs > 0 {
+		callers.Go(func() { p.actor("settler").settleRuns(p.until(15)) })
+	}
+	if slot == 1 && !p.w.Plan.Calm && p.w.Plan.Merges {
+		callers.Go(func() { p.actor("merger").merge(p.until(16)) })
+	}
+	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Leases+p.w.Plan.Jobs > 0 {
 		callers.Go(func() { p.actor("operator").operate(p.until(9)) })
 	}
 	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Authorities > 0 {
@@ -291,6 +300,7 @@ func (w *World) inherit() {
 	wg.Wait()
 	if p := w.procNamed("heir1"); p.Client != nil {
 		w.succeed(p)
+		w.finish(p)
 		for _, name := range w.Plan.Names() {
 			w.remember(p, name)
 		}

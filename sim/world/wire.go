@@ -82,7 +82,10 @@ func (x *wire) Get(ctx context.Context, key string, limit int) (store.Object, er
 		o   store.Object
 		err error
 	}
-	if err := x.carry(ctx, faultstore.OpGet, key, "", func() { a.o, a.err = x.w.place.get(context.Background(), x.mem, key, limit) }); err != nil {
+	if err := x.carry(ctx, faultstore.OpGet, key, "", func() {
+		a.o, a.err = x.w.place.get(context.Background(), x.mem, key, limit)
+		x.w.oracle.served(x.p, key)
+	}); err != nil {
 		return store.Object{}, x.unanswered(store.ErrUnavailable, faultstore.OpGet, key, err)
 	}
 	return a.o, a.err

@@ -31,6 +31,7 @@ var refusals = map[error]refusal{
 	rpctypes.ErrNoSpace: {store.ErrUnavailable, "the database has reached its quota, and the cluster refuses all writes: " +
 		"compact (etcdctl compact), defragment every member (etcdctl defrag), then etcdctl alarm disarm; raise --quota-backend-bytes if it comes back"},
 	rpctypes.ErrRequestTooLarge: {store.ErrInvalid, "the server takes no request of this size; raise its --max-request-bytes to the default of 1.5 MiB"},
+	rpctypes.ErrTooManyOps:      {store.ErrInvalid, "the server takes fewer changes in one transaction; raise its --max-txn-ops to the default of 128"},
 	rpctypes.ErrCorrupt:         {store.ErrCorrupt, "the cluster has raised its corruption alarm: its members differ; find the wrong member and replace it"},
 	rpctypes.ErrAuthFailed:      {store.ErrDenied, "user name or password is wrong"},
 	rpctypes.ErrAuthOldRevision: {store.ErrUnavailable, "the rights have just changed"},

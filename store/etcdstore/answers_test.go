@@ -46,6 +46,18 @@ var operations = []operation{
 	}},
 	{"delete if", true, func(ctx context.Context, s *Store) error { return s.DeleteIf(ctx, key, someVersion) }},
 	{"delete", true, func(ctx context.Context, s *Store) error { return s.Delete(ctx, key) }},
+	{"commit", true, func(ctx context.Context, s *Store) error {
+		_, err := s.Commit(ctx, []store.Change{{Key: key, Body: []byte("x")}, {Key: "suite/lease/other", Over: someVersion, Do: store.Remove}})
+		return err
+	}},
+	{"commit of conditions", false, func(ctx context.Context, s *Store) error {
+		_, err := s.Commit(ctx, []store.Change{{Key: key, Over: someVersion, Do: store.Keep}})
+		return err
+	}},
+	{"scan", false, func(ctx context.Context, s *Store) error {
+		_, err := s.Scan(ctx, store.ScanRange{From: "suite/", To: "suite0", Most: 10, Limit: 1000})
+		return err
+	}},
 }
 
 // SPEC ST8 ST9
@@ -72,6 +84,7 @@ func TestAnswers(t *testing.T) {
 		{"too many requests", rpctypes.ErrGRPCRequestTooManyRequests, store.ErrUnavailable, false, ""},
 		{"no space", rpctypes.ErrGRPCNoSpace, store.ErrUnavailable, false, "etcdctl alarm disarm"},
 		{"too large", rpctypes.ErrGRPCRequestTooLarge, store.ErrInvalid, false, "--max-request-bytes"},
+		{"too many operations", rpctypes.ErrGRPCTooManyOps, store.ErrInvalid, false, "--max-txn-ops"},
 		{"corrupt", rpctypes.ErrGRPCCorrupt, store.ErrCorrupt, false, "alarm"},
 		{"not capable", rpctypes.ErrGRPCNotCapable, store.ErrUnavailable, false, ""},
 		{"learner", rpctypes.ErrGRPCNotSupportedForLearner, store.ErrUnavailable, false, "learner"},

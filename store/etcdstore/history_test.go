@@ -70,6 +70,10 @@ func TestVersionsDoNotComeBackAfterARestore(t *testing.T) {
 	_, err = late.Replace(t.Context(), key, []byte("zombie"), held)
 	kindIs(t, err, store.ErrConflict, "Replace from the lost version")
 	kindIs(t, late.DeleteIf(t.Context(), key, held), store.ErrConflict, "DeleteIf at the lost version")
+	for _, do := range []store.ChangeKind{store.Put, store.Remove, store.Keep} {
+		_, err = late.Commit(t.Context(), []store.Change{{Key: "n/k/new"}, {Key: key, Over: held, Do: do}})
+		kindIs(t, err, store.ErrConflict, "Commit over the lost version")
+	}
 	if o, err := late.Get(t.Context(), key, 10); err != nil || string(o.Body) != "3" || o.Version != present {
 		t.Errorf("the record is %q at %q, %v", o.Body, o.Version, err)
 	}

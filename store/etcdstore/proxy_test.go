@@ -142,6 +142,10 @@ func TestReplyIsLost(t *testing.T) {
 					return err
 				}},
 				{"n/k/deleted", "Txn", gone, func(ctx context.Context, key string) error { return s.DeleteIf(ctx, key, gone) }},
+				{"n/k/committed", "Txn", "", func(ctx context.Context, key string) error {
+					_, err := s.Commit(ctx, []store.Change{{Key: key, Body: []byte("new")}, {Key: key + "-too", Body: []byte("new")}})
+					return err
+				}},
 			} {
 				if _, err := s.Get(t.Context(), "n/k/other", 10); store.KindOf(err) != store.ErrNotFound {
 					t.Fatalf("before the write: %v", err) // connected
@@ -173,6 +177,9 @@ func TestReplyIsLost(t *testing.T) {
 			}
 			if o, err := direct.Get(t.Context(), "n/k/replaced", 10); string(o.Body) != "new" {
 				t.Errorf("replaced: %q, %v", o.Body, err)
+			}
+			if found, err := direct.Scan(t.Context(), store.ScanRange{From: "n/k/committed", To: "n/k/committed0", Most: 9, Limit: 10}); len(found) != 2 {
+				t.Errorf("committed: %v, %v", found, err)
 			}
 			_, err = direct.Get(t.Context(), "n/k/deleted", 10)
 			kindIs(t, err, store.ErrNotFound, "Get of the deleted key")
@@ -220,6 +227,21 @@ func TestOneRequestPerCall(t *testing.T) {
 			for range s.List(t.Context(), "suite/", "") {
 			}
 			return nil
+		}},
+		{"commit", "Txn", at, func() error {
+			made, err := s.Commit(t.Context(), []store.Change{{Key: key, Over: v}, {Key: key + "2"}})
+			if err == nil {
+				v = made[0]
+			}
+			return err
+		}},
+		{"refused commit", "Txn", at, func() error {
+			_, err := s.Commit(t.Context(), []store.Change{{Key: key, Over: v}, {Key: key + "2"}})
+			return err
+		}},
+		{"scan", "Range", prefix + "/records/suite/", func() error {
+			_, err := s.Scan(t.Context(), store.ScanRange{From: "suite/", To: "suite0", Most: 9, Limit: 9})
+			return err
 		}},
 		{"delete if", "Txn", at, func() error { return s.DeleteIf(t.Context(), key, v) }},
 		{"delete", "DeleteRange", at, func() error { return s.Delete(t.Context(), key) }},

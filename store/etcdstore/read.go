@@ -6,6 +6,7 @@ import (
 	"math"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"google.golang.org/grpc"
 
 	"github.com/tenure-project/tenure/store"
@@ -43,15 +44,24 @@ func (s *Store) get(ctx context.Context, op, key string, limit int) (store.Objec
 	if len(r.Kvs) == 0 {
 		return none, at, store.Errorf(store.ErrNotFound, s.identity, op, key, "")
 	}
-	kv := r.Kvs[0]
+	if len(r.Kvs) != 1 || string(r.Kvs[0].Key) != s.records+key {
+		return none, at, store.Errorf(store.ErrCorrupt, s.identity, op, key, "the reply is about other keys")
+	}
+	o, err := s.object(c, key, r.Kvs[0], limit)
+	return o, at, err
+}
+
+// object takes a stored value apart, if it is one of this store's and its body is
+// not longer than limit.
+func (s *Store) object(c *call, key string, kv *mvccpb.KeyValue, limit int) (store.Object, error) {
 	body, stamp, ok := unwrap(kv.Value)
-	if len(r.Kvs) != 1 || string(kv.Key) != s.records+key || kv.ModRevision <= 0 || !ok {
-		return none, at, store.Errorf(store.ErrCorrupt, s.identity, op, key, "the value does not begin as this store writes it; somebody else wrote %s", s.records+key)
+	if kv.ModRevision <= 0 || !ok {
+		return store.Object{}, store.Errorf(store.ErrCorrupt, s.identity, c.op, key, "the value does not begin as this store writes it; somebody else wrote %s", s.records+key)
 	}
 	if len(body) > limit {
-		return none, at, store.Errorf(store.ErrCorrupt, s.identity, op, key, "the record has %d bytes, more than the %d that the reader accepts", len(body), limit)
+		return store.Object{}, store.Errorf(store.ErrCorrupt, s.identity, c.op, key, "the record has %d bytes, more than the %d that the reader accepts", len(body), limit)
 	}
-	return store.Object{Body: body, Version: version{kv.ModRevision, stamp}.mark()}, at, nil
+	return store.Object{Body: body, Version: version{kv.ModRevision, stamp}.mark()}, nil
 }
 
 // fetch sends one linearizable read whose reply has at most most bytes.

@@ -20,7 +20,7 @@ const MaxBody = 1<<20 - 8<<10
 const closeLimit = time.Second
 
 // Store is a store in an etcd cluster. All methods are safe for concurrent use.
-// It implements store.Store, ConditionalDeleter, Watcher and Queuer.
+// It implements store.Store, ConditionalDeleter, Watcher, Queuer and Committer.
 type Store struct {
 	identity string
 	records  string // what the keys of records start with
@@ -49,6 +49,7 @@ var (
 	_ store.ConditionalDeleter = (*Store)(nil)
 	_ store.Watcher            = (*Store)(nil)
 	_ store.Queuer             = (*Store)(nil)
+	_ store.Committer          = (*Store)(nil)
 )
 
 // Open opens the store that c describes. It takes a configuration and not a
@@ -103,7 +104,7 @@ func (s *Store) Info() store.Info {
 		Scheme:   scheme,
 		Identity: s.identity,
 		Driver:   "etcdstore/1",
-		Can:      store.CanDeleteIf | store.CanWatch | store.CanQueue,
+		Can:      store.CanDeleteIf | store.CanWatch | store.CanQueue | store.CanCommit,
 		MaxBody:  MaxBody,
 	}
 }

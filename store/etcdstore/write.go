@@ -133,10 +133,13 @@ func (s *Store) transact(ctx context.Context, op, key string, q *pb.TxnRequest) 
 	return done{}, s.unsound(c, "the reply does not fit the request; is this an etcd server?")
 }
 
-// changed reports whether r is the reply to q.
+// changed reports whether r is the reply to q, and tells of a change if q is one.
 func changed(q *pb.RequestOp, r *pb.ResponseOp) bool {
-	if q.GetRequestPut() != nil {
+	switch {
+	case q.GetRequestPut() != nil:
 		return r.GetResponsePut() != nil
+	case q.GetRequestRange() != nil:
+		return r.GetResponseRange() != nil
 	}
 	return r.GetResponseDeleteRange().GetDeleted() == 1
 }

@@ -11,20 +11,24 @@ import (
 )
 
 // StaleRead answers a read with the state that the key had some writes ago, as
-// far as the history knows.
+// far as the history knows, and a scan with such a state of each key.
 func StaleRead(writesAgo int) Fault {
 	return staleRead(func(h *History, key string) (state, bool) { return h.back(key, writesAgo) })
 }
 
 // LaggingRead answers a read with the state that the key had some time ago, as
-// far as the history knows: a replica that lags.
+// far as the history knows, and a scan with that of each key: a replica that
+// lags.
 func LaggingRead(lag time.Duration) Fault {
 	return staleRead(func(h *History, key string) (state, bool) { return h.asOf(key, time.Now().Add(-lag)) })
 }
 
 func staleRead(pick func(h *History, key string) (state, bool)) Fault {
-	return Fault{name: "stale read", applies: only(OpGet), effect: func(s *Store, next handler) handler {
+	return Fault{name: "stale read", applies: readOps, effect: func(s *Store, next handler) handler {
 		return func(ctx context.Context, r *request) reply {
+			if r.op == OpScan {
+				return s.staleScan(ctx, r, s.history.within(r.scan, pick))
+			}
 			if st, known := pick(s.history, r.key); known {
 				return st.reply(s, r)
 			}
@@ -96,7 +100,7 @@ func BreakList(n int) Fault {
 
 // IgnoreCondition lets a conditional write succeed whatever it finds: Create
 // overwrites, Replace stores at any version and also an absent key, DeleteIf
-// deletes.
+// deletes, and Commit makes all its changes so.
 func IgnoreCondition() Fault {
 	return Fault{name: "ignore condition", applies: guardOps, effect: func(s *Store, _ handler) handler {
 		return s.force
@@ -109,6 +113,9 @@ func IgnoreCondition() Fault {
 func TearCondition(gap time.Duration) Fault {
 	return Fault{name: "tear condition", applies: guardOps, effect: func(s *Store, next handler) handler {
 		return func(ctx context.Context, r *request) reply {
+			if r.op == OpCommit {
+				return s.tearCommit(ctx, r, next, gap)
+			}
 			o, err := s.inner.Get(ctx, r.key, s.info.MaxBody)
 			present := err == nil
 			if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -127,6 +134,9 @@ func TearCondition(gap time.Duration) Fault {
 
 // force carries a write out whatever the key's state is.
 func (s *Store) force(ctx context.Context, r *request) reply {
+	if r.op == OpCommit {
+		return s.forceCommit(ctx, r)
+	}
 	if r.op == OpDeleteIf {
 		return s.wrote(r, "", s.inner.Delete(ctx, r.key))
 	}
@@ -145,7 +155,8 @@ func (s *Store) force(ctx context.Context, r *request) reply {
 	}
 }
 
-// FlipBit turns one bit, drawn by the seed, of the body that a read returns.
+// FlipBit turns one bit, drawn by the seed, of the body that a read returns. This
+// and the other damages below meet every object of a scan.
 func FlipBit() Fault {
 	return damage("flip bit", func(_ context.Context, _ *Store, r *request, body []byte) ([]byte, error) {
 		if len(body) > 0 {
@@ -173,24 +184,15 @@ func AppendBytes(more string) Fault {
 // SwapBody returns the body of another key.
 func SwapBody(other string) Fault {
 	return damage("swap body", func(ctx context.Context, s *Store, r *request, _ []byte) ([]byte, error) {
-		o, err := s.inner.Get(ctx, other, r.limit)
+		o, err := s.inner.Get(ctx, other, r.most())
 		return o.Body, err
 	})
 }
 
 func damage(name string, edit func(ctx context.Context, s *Store, r *request, body []byte) ([]byte, error)) Fault {
-	return Fault{name: name, applies: only(OpGet), wrap: func(s *Store, next handler) handler {
-		return func(ctx context.Context, r *request) reply {
-			out := next(ctx, r)
-			if out.err != nil {
-				return out
-			}
-			body, err := edit(ctx, s, r, out.object.Body)
-			if err != nil {
-				return reply{err: err}
-			}
-			out.object.Body = body
-			return state{object: out.object}.reply(s, r) // still bounded by the limit
-		}
-	}}
+	return answer(name, func(ctx context.Context, s *Store, r *request, o *store.Object) error {
+		body, err := edit(ctx, s, r, o.Body)
+		o.Body = body
+		return err
+	})
 }

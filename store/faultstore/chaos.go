@@ -1,6 +1,7 @@
 package faultstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tenure-project/tenure/store"
@@ -28,5 +29,12 @@ func Chaos(seed uint64, intensity float64, longest time.Duration) Options {
 		// back to what it was, which no store with one copy of each request does.
 		{Odds: odds(0.03), Ops: []Op{OpReplace, OpDeleteIf}, Fault: Duplicate(0, longest)},
 		{Odds: odds(0.05), Ops: []Op{OpList}, Fault: BreakList(3)},
+		{Odds: odds(0.03), Ops: []Op{OpCommit}, Match: onlyOnce, Fault: Duplicate(0, longest)},
 	}}
+}
+
+// onlyOnce reports whether a commit changes a version, which never comes back:
+// then a second copy of it is refused.
+func onlyOnce(c Call) bool {
+	return slices.ContainsFunc(c.Changes, func(c store.Change) bool { return c.Do != store.Keep && c.Over != "" })
 }

@@ -38,7 +38,7 @@ func ExampleChaos() {
 		s := faultstore.New(memstore.New(), faultstore.Chaos(7, 1, 0))
 		defer s.Close()
 		for i := range 200 {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond) // some calls hang
+			ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond) // some calls hang
 			if _, err := s.Create(ctx, fmt.Sprintf("n/lease/%d", i), nil); err != nil {
 				trouble++
 			}

@@ -46,12 +46,14 @@ const (
 	OpNewWitness Op = "new witness"
 	OpGone       Op = "gone"
 	OpWatchGone  Op = "watch gone"
+	OpCommit     Op = "commit"
+	OpScan       Op = "scan"
 )
 
 // Writes reports whether o changes a record, so that its outcome can be
 // unknown.
 func (o Op) Writes() bool {
-	return o == OpCreate || o == OpReplace || o == OpDelete || o == OpDeleteIf
+	return o == OpCreate || o == OpReplace || o == OpDelete || o == OpDeleteIf || o == OpCommit
 }
 
 // Options say how a Store misbehaves.
@@ -84,19 +86,26 @@ type Event struct {
 	// Seq numbers the calls of a handle from 1, in the order of their arrival.
 	Seq int
 	// Op, Key, Body and Version are what the caller passed. For a listing, Key
-	// is the prefix.
+	// is the prefix; for a commit it is the key of the first change, and for a
+	// scan the lower bound.
 	Op      Op
 	Key     string
 	Body    []byte
 	Version store.Version
+	// Changes are those of a commit. They must not be changed.
+	Changes []store.Change
 	// Faults names the faults that apply, outermost first.
 	Faults []string
 	// Done is false before the call and true after it.
 	Done bool
 	// Late marks the effect of a late landing or duplicate.
 	Late bool
-	// Result and Err are the call's answer, once Done.
+	// Scan is the range of a scan.
+	Scan store.ScanRange
+	// Result and Err are the call's answer, once Done; Made are the versions that
+	// a commit made.
 	Result store.Version
+	Made   []store.Version
 	Err    error
 }
 
@@ -185,8 +194,20 @@ type request struct {
 	body    []byte
 	version store.Version
 	limit   int
-	effect  handler // the operation itself
+	changes []store.Change  // of a commit
+	scan    store.ScanRange // of a scan
+	effect  handler         // the operation itself
 	roll    roll
+}
+
+// call is what rules and traces are told of r.
+func (r *request) call() Call {
+	return Call{Op: r.op, Key: r.key, Body: r.body, Version: r.version, Changes: r.changes, Scan: r.scan}
+}
+
+// event is the first step of r.
+func (r *request) event() Event {
+	return Event{Op: r.op, Key: r.key, Body: r.body, Version: r.version, Changes: r.changes, Scan: r.scan}
 }
 
 type reply struct {
@@ -205,7 +226,8 @@ func (s *Store) do(ctx context.Context, r *request) reply {
 		return reply{err: err}
 	}
 	seq, fired := s.arrive(r)
-	e := Event{Seq: seq, Op: r.op, Key: r.key, Body: r.body, Version: r.version}
+	e := r.event()
+	e.Seq = seq
 	h := func(ctx context.Context, r *request) reply { return r.effect(ctx, r) }
 	for _, f := range fired {
 		e.Faults = append(e.Faults, f.name)
@@ -225,20 +247,24 @@ func (s *Store) do(ctx context.Context, r *request) reply {
 		alive = ctx // List sees to it, until its last key
 	}
 	out := s.gate(alive, r, h)
-	e.Done, e.Err, e.Result = true, out.err, out.version
-	if r.op == OpGet {
-		e.Result = out.object.Version
-	}
-	s.tell(e)
+	s.tell(e.ended(out))
 	return out
 }
 
 // check refuses what no driver would send.
 func (s *Store) check(ctx context.Context, r *request) error {
-	if r.op != OpList && r.op != OpNow && r.op != OpNewWitness && r.op != OpGone && r.op != OpWatchGone {
-		if err := store.CheckKey(r.key); err != nil {
-			return store.Wrap(store.ErrInvalid, s.info.Identity, string(r.op), r.key, err)
-		}
+	err := error(nil)
+	switch r.op {
+	case OpList, OpNow, OpNewWitness, OpGone, OpWatchGone:
+	case OpCommit:
+		err = store.CheckChanges(r.changes, s.info.MaxBody)
+	case OpScan:
+		err = store.CheckScan(r.scan)
+	default:
+		err = store.CheckKey(r.key)
+	}
+	if err != nil {
+		return store.Wrap(store.ErrInvalid, s.info.Identity, string(r.op), r.key, err)
 	}
 	return store.CtxErr(ctx, s.info.Identity, string(r.op), r.key)
 }
@@ -253,12 +279,24 @@ func (s *Store) arrive(r *request) (seq int, fired []Fault) {
 	s.numbers[id]++
 	r.roll = newRoll(s.seed, id, s.numbers[id])
 	for i, rule := range s.rules {
-		if rule.fires(Call{Op: r.op, Key: r.key, Body: r.body, Version: r.version}, r.roll.of(i)) {
+		if rule.fires(r.call(), r.roll.of(i)) {
 			fired = append(fired, rule.Fault)
 			s.fired[rule.Fault.name]++
 		}
 	}
 	return s.seq, fired
+}
+
+// ended is the last step of the call whose first was e.
+func (e Event) ended(out reply) Event {
+	e.Done, e.Err, e.Result = true, out.err, out.version
+	switch e.Op {
+	case OpGet:
+		e.Result = out.object.Version
+	case OpCommit:
+		e.Made, _ = out.value.([]store.Version)
+	}
+	return e
 }
 
 func (s *Store) tell(e Event) {

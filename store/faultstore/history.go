@@ -47,18 +47,35 @@ func (h *History) saw(key string, o store.Object) {
 func (h *History) wrote(r *request, v store.Version) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.note(r.key, r.version, r.op == OpCreate, r.body, v)
+}
+
+// committed notes a commit that took effect; made are its new versions.
+func (h *History) committed(changes []store.Change, made []store.Version) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, c := range changes {
+		if c.Do != store.Keep {
+			h.note(c.Key, c.Over, c.Over == "", c.Body, made[i])
+		}
+	}
+}
+
+// note puts the state that a write made where it belongs; v is "" if it removed
+// the key. Under mu.
+func (h *History) note(key string, over store.Version, created bool, body []byte, v store.Version) {
 	st := state{absent: v == ""}
 	if v != "" {
-		st.object = copied(store.Object{Body: r.body, Version: v})
+		st.object = copied(store.Object{Body: body, Version: v})
 	}
-	if r.op == OpCreate && len(h.keys[r.key]) == 0 {
-		h.insert(r.key, 0, state{absent: true})
+	if created && len(h.keys[key]) == 0 {
+		h.insert(key, 0, state{absent: true})
 	}
-	at := len(h.keys[r.key])
-	if i := h.find(r.key, r.version); r.version != "" && i >= 0 {
+	at := len(h.keys[key])
+	if i := h.find(key, over); over != "" && i >= 0 {
 		at = i + 1
 	}
-	h.insert(r.key, at, st)
+	h.insert(key, at, st)
 }
 
 // find is where a version stands; negative if nowhere. Under mu.
@@ -134,6 +151,25 @@ func (h *History) keysAsOf(keys []string, prefix, after string, at time.Time) []
 		}
 	}
 	return keys
+}
+
+// within is what pick knows of the keys in r.
+func (h *History) within(r store.ScanRange, pick func(h *History, key string) (state, bool)) map[string]state {
+	h.mu.Lock()
+	known := []string{}
+	for k := range h.keys {
+		if within(k, r) {
+			known = append(known, k)
+		}
+	}
+	h.mu.Unlock()
+	out := map[string]state{}
+	for _, k := range known {
+		if st, ok := pick(h, k); ok {
+			out[k] = st
+		}
+	}
+	return out
 }
 
 // newest is the key among keys whose present life began last; empty if the

@@ -19,6 +19,7 @@ type landing struct {
 func (s *Store) launch(r *request, carry handler, d time.Duration) {
 	l := &landing{s: s, r: *r, carry: carry}
 	l.r.body = bytes.Clone(r.body) // the caller may change its own
+	l.r.changes = copiedChanges(r.changes)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -53,11 +54,11 @@ func (l *landing) land() bool {
 		return false
 	}
 	defer l.s.flights.Done()
-	e := Event{Op: l.r.op, Key: l.r.key, Body: l.r.body, Version: l.r.version, Late: true}
+	e := l.r.event()
+	e.Late = true
 	l.s.tell(e)
 	out := l.carry(l.s.air, &l.r)
-	e.Done, e.Err, e.Result = true, out.err, out.version
-	l.s.tell(e)
+	l.s.tell(e.ended(out))
 	return true
 }
 

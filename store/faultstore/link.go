@@ -25,7 +25,7 @@ const (
 	// Mute: calls arrive and take effect, but answers hang until the context
 	// ends or the link is Up again.
 	Mute
-	// Frozen: writes fail with store.ErrUnavailable, and reads and listings show
+	// Frozen: writes fail with store.ErrUnavailable, and reads, scans and listings show
 	// for ever what they showed last. Watches see no change; other powers fail.
 	Frozen
 	// Dead: the process of this handle is gone. All calls fail, also those that
@@ -39,6 +39,7 @@ const (
 type frozen struct {
 	objects map[string]state
 	lists   map[[2]string][]string
+	scans   map[store.ScanRange][]store.Keyed
 }
 
 // SetLink changes the state of this handle's link.
@@ -50,7 +51,7 @@ func (s *Store) SetLink(l Link) {
 		return
 	}
 	s.link = l
-	s.frozen = frozen{objects: known, lists: map[[2]string][]string{}}
+	s.frozen = frozen{objects: known, lists: map[[2]string][]string{}, scans: map[store.ScanRange][]store.Keyed{}}
 	close(s.turned)
 	s.turned = make(chan struct{})
 	leave := []*ticket{}
@@ -133,6 +134,8 @@ func (s *Store) whileFrozen(ctx context.Context, r *request, h handler) reply {
 		return s.frozenGet(ctx, r, h)
 	case OpList:
 		return s.frozenList(ctx, r, h)
+	case OpScan:
+		return s.frozenScan(ctx, r)
 	case OpWatch:
 		return s.lost(r, s.hang(ctx), "injected: this node sees no change")
 	}

@@ -23,7 +23,8 @@ func (f Fault) String() string { return f.name }
 
 func anyOp(Op) bool            { return true }
 func writeOps(o Op) bool       { return o.Writes() }
-func guardOps(o Op) bool       { return o == OpCreate || o == OpReplace || o == OpDeleteIf }
+func readOps(o Op) bool        { return o == OpGet || o == OpScan }
+func guardOps(o Op) bool       { return o.Writes() && o != OpDelete }
 func only(op Op) func(Op) bool { return func(o Op) bool { return o == op } }
 
 // Fail refuses the call with an error of the given kind before it has any

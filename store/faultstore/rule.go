@@ -15,7 +15,8 @@ type Rule struct {
 	// Ops are the operations concerned; none means all that the fault can
 	// apply to.
 	Ops []Op
-	// Key is the one key concerned; empty means all.
+	// Key is the one key concerned; empty means all. A commit is concerned if one
+	// of its changes is, and a scan if the key is in its range.
 	Key string
 	// Match, if set, decides further. It must be quick and call no store.
 	Match func(Call) bool
@@ -38,6 +39,21 @@ type Call struct {
 	Key     string
 	Body    []byte
 	Version store.Version
+	// Changes are those of a commit, whose first one gives Key.
+	Changes []store.Change
+	// Scan is the range of a scan, whose lower bound is Key.
+	Scan store.ScanRange
+}
+
+// concerns reports whether the call is about key.
+func (c Call) concerns(key string) bool {
+	switch c.Op {
+	case OpCommit:
+		return slices.ContainsFunc(c.Changes, func(ch store.Change) bool { return ch.Key == key })
+	case OpScan:
+		return within(key, c.Scan)
+	}
+	return c.Key == key
 }
 
 // rule is a Rule with its counters, which the Store's mu guards.
@@ -51,7 +67,7 @@ func (r *rule) fires(c Call, chance float64) bool {
 	switch {
 	case len(r.Ops) > 0 && !slices.Contains(r.Ops, c.Op),
 		!r.Fault.applies(c.Op),
-		r.Key != "" && r.Key != c.Key,
+		r.Key != "" && !c.concerns(r.Key),
 		r.Match != nil && !r.Match(c):
 		return false
 	}

@@ -75,3 +75,39 @@ func (x *index) page(prefix, after string, limit int) []string {
 	}
 	return out
 }
+
+// span copies up to limit keys k with from <= k < to, from the least upwards or
+// from the greatest downwards.
+func (x *index) span(from, to string, backwards bool, limit int) []string {
+	out := []string{}
+	n, i := x.place(from)
+	end, last := x.place(to)
+	before := func(n, i, m, j int) bool { return n < m || n == m && i < j }
+	for len(out) < limit && before(n, i, end, last) {
+		switch {
+		case backwards && last == 0:
+			end--
+			last = len(x.chunks[end])
+		case backwards:
+			last--
+			out = append(out, x.chunks[end][last])
+		case i == len(x.chunks[n]):
+			n, i = n+1, 0
+		default:
+			out = append(out, x.chunks[n][i])
+			i++
+		}
+	}
+	return out
+}
+
+// place is the chunk of the first key that is not less than key, and its place
+// there; it may be the end of the chunk.
+func (x *index) place(key string) (chunk, i int) {
+	if len(x.chunks) == 0 {
+		return 0, 0
+	}
+	n := x.chunk(key)
+	i, _ = slices.BinarySearch(x.chunks[n], key)
+	return n, i
+}

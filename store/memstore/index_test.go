@@ -57,6 +57,7 @@ func checkIndex(t *testing.T, x *index, model []string, r *rand.Rand) {
 			want = append(want, key)
 		}
 	}
+	checkSpan(t, x, model, r)
 	if got := x.page(prefix, after, limit); !slices.Equal(got, want) {
 		t.Fatalf("page(%q, %q, %d) gives %d keys, want %d", prefix, after, limit, len(got), len(want))
 	}
@@ -91,5 +92,27 @@ func TestNothingIsKept(t *testing.T) {
 	defer p.mu.Unlock()
 	if len(p.watches) > 0 || len(p.lines) > 0 {
 		t.Errorf("%d watches and %d lines are kept", len(p.watches), len(p.lines))
+	}
+}
+
+// checkSpan takes a range out of the index in both directions.
+func checkSpan(t *testing.T, x *index, model []string, r *rand.Rand) {
+	t.Helper()
+	bound := func() string {
+		return []string{"", "a/", "b/1", "d", fmt.Sprintf("b/%04d", r.IntN(3000)), fmt.Sprintf("c/%04d", r.IntN(3000))}[r.IntN(6)]
+	}
+	from, to, limit := bound(), bound(), 1+r.IntN(1200)
+	want := []string{}
+	for _, key := range model {
+		if key >= from && key < to {
+			want = append(want, key)
+		}
+	}
+	if got := x.span(from, to, false, limit); !slices.Equal(got, want[:min(limit, len(want))]) {
+		t.Fatalf("the span from %q to %q has %d keys, want %d of %d", from, to, len(got), limit, len(want))
+	}
+	slices.Reverse(want)
+	if got := x.span(from, to, true, limit); !slices.Equal(got, want[:min(limit, len(want))]) {
+		t.Fatalf("the span from %q back to %q has %d keys, want %d of %d", to, from, len(got), limit, len(want))
 	}
 }

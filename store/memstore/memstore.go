@@ -30,8 +30,8 @@ const MaxBody = 8 << 20
 const pageSize = 512
 
 // Store is a handle to a place in memory. All methods are safe for concurrent
-// use. It implements store.Store, ConditionalDeleter, Watcher, Clocker and
-// Queuer.
+// use. It implements store.Store, ConditionalDeleter, Watcher, Clocker, Queuer
+// and Committer.
 type Store struct {
 	place  *place
 	closed chan struct{}
@@ -68,6 +68,7 @@ var (
 	_ store.Watcher            = (*Store)(nil)
 	_ store.Clocker            = (*Store)(nil)
 	_ store.Queuer             = (*Store)(nil)
+	_ store.Committer          = (*Store)(nil)
 )
 
 // New makes an empty store that nothing else can reach.
@@ -116,7 +117,7 @@ func (s *Store) Info() store.Info {
 		Scheme:     "mem",
 		Identity:   s.place.identity,
 		Driver:     "memstore/1",
-		Can:        store.CanDeleteIf | store.CanWatch | store.CanClock | store.CanQueue | store.CanModTime,
+		Can:        store.CanDeleteIf | store.CanWatch | store.CanClock | store.CanQueue | store.CanModTime | store.CanCommit,
 		MaxBody:    MaxBody,
 		SingleHost: true,
 	}
@@ -256,6 +257,11 @@ func (s *Store) check(ctx context.Context, op, key string, body []byte) error {
 		return store.Errorf(store.ErrInvalid, s.place.identity, op, key,
 			"the body has %d bytes, at most %d are accepted", len(body), MaxBody)
 	}
+	return s.alive(ctx, op, key)
+}
+
+// alive is an error if the store is closed or nobody waits for the call.
+func (s *Store) alive(ctx context.Context, op, key string) error {
 	select {
 	case <-s.closed:
 		return s.fail(store.ErrUnavailable, op, key, "the store is closed")

@@ -27,7 +27,7 @@ const (
 
 // SQLite is a store in one SQLite file, for the processes of one machine. All
 // methods are safe for concurrent use. It implements store.Store,
-// ConditionalDeleter, Watcher and Queuer.
+// ConditionalDeleter, Watcher, Queuer and Committer.
 //
 // Reads never wait for a writer. A write waits for the writers of other
 // processes until its context ends; a process that was stopped inside its own
@@ -63,6 +63,7 @@ var (
 	_ store.ConditionalDeleter = (*SQLite)(nil)
 	_ store.Watcher            = (*SQLite)(nil)
 	_ store.Queuer             = (*SQLite)(nil)
+	_ store.Committer          = (*SQLite)(nil)
 )
 
 // Option changes how a SQLite store is opened.
@@ -167,7 +168,7 @@ func (s *SQLite) Info() store.Info {
 		Scheme:     schemeSQLite,
 		Identity:   s.identity,
 		Driver:     "sqlstore-sqlite/1",
-		Can:        store.CanDeleteIf | store.CanWatch | store.CanQueue,
+		Can:        store.CanDeleteIf | store.CanWatch | store.CanQueue | store.CanCommit,
 		MaxBody:    MaxBody,
 		SingleHost: true,
 	}
@@ -233,7 +234,10 @@ func (s *SQLite) failed(op, key string, cause error) error {
 	var known *store.Error
 	if errors.As(cause, &known) {
 		e := *known
-		e.Op, e.Key = op, key
+		e.Op = op
+		if key != "" {
+			e.Key = key
+		}
 		return &e
 	}
 	kind := kindOf(s.path, cause)

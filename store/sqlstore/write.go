@@ -30,7 +30,7 @@ func parseVersion(mark store.Version) version {
 	number, nonce, _ := strings.Cut(string(mark), "-")
 	n, err := strconv.ParseInt(number, 10, 64)
 	m, err2 := strconv.ParseInt(nonce, 36, 64)
-	if v := (version{n, m}); err == nil && err2 == nil && v.mark() == mark {
+	if v := (version{n, m}); err == nil && err2 == nil && n > 0 && v.mark() == mark {
 		return v
 	}
 	return noVersion
@@ -42,6 +42,7 @@ type write struct {
 	apply   func(t *tx, w *write) error
 	body    []byte
 	at      version
+	changes []change // of a commit
 
 	state atomic.Int32 // one of the states below
 	done  chan struct{}
@@ -85,38 +86,53 @@ func (s *SQLite) DeleteIf(ctx context.Context, key string, v store.Version) erro
 	return err
 }
 
-// write gives w to the writer and waits for its outcome, but not longer than
-// ctx lives (ST13). Once w is in a commit that nobody can stop any more, an
-// ended context makes the outcome unknown (ST9).
+// write carries out the write of one key.
 func (s *SQLite) write(ctx context.Context, w *write) (store.Version, error) {
 	if err := s.check(ctx, w.op, w.key, w.body); err != nil {
 		return "", err
 	}
 	w.body = append([]byte{}, w.body...) // the writer may outlive this call
+	if err := s.submit(ctx, w); err != nil {
+		return "", err
+	}
+	return w.made.mark(), nil
+}
+
+// submit gives w to the writer and waits for its outcome, but not longer than
+// ctx lives (ST13). Once w is in a commit that nobody can stop any more, an
+// ended context makes the outcome unknown (ST9). Only after a success are w's
+// results the caller's to read.
+func (s *SQLite) submit(ctx context.Context, w *write) error {
 	w.done = make(chan struct{})
 	select {
 	case s.calls <- w:
 	case <-ctx.Done():
-		return "", store.CtxErr(ctx, s.identity, w.op, w.key)
+		return store.CtxErr(ctx, s.identity, w.op, w.key)
 	case <-s.stop.Done():
-		return "", s.errClosed(w.op, w.key)
+		return s.errClosed(w.op, w.key)
 	}
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 		if w.state.CompareAndSwap(waiting, givenUp) {
-			return "", s.busyErr(ctx, w)
+			return s.busyErr(ctx, w)
 		}
 		if !w.endsWithin(commitGrace) {
 			e := store.Wrap(store.ErrUnknown, s.identity, w.op, w.key, context.Cause(ctx))
 			e.Detail = "the commit was under way"
-			return "", e
+			return e
 		}
 	}
-	if w.err != nil {
-		return "", w.err
+	return w.err
+}
+
+// size is how many bytes of bodies w writes.
+func (w *write) size() int {
+	n := len(w.body)
+	for _, c := range w.changes {
+		n += len(c.body)
 	}
-	return w.made.mark(), nil
+	return n
 }
 
 // endsWithin waits for the outcome, but no longer than d.
@@ -170,10 +186,16 @@ func (t *tx) next() version {
 	return version{t.numbers.last, int64(binary.LittleEndian.Uint64(b[:]) >> 1)}
 }
 
+// The statements that change rows.
+const (
+	execCreate   = `INSERT INTO tenure_register (key, body, version, nonce, modified) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	execReplace  = `UPDATE tenure_register SET body = ?, version = ?, nonce = ?, modified = ? WHERE key = ? AND version = ? AND nonce = ?`
+	execDeleteIf = `DELETE FROM tenure_register WHERE key = ? AND version = ? AND nonce = ?`
+)
+
 func (t *tx) create(w *write) error {
 	v := t.next()
-	n, err := t.c.exec(`INSERT INTO tenure_register (key, body, version, nonce, modified) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		w.key, w.body, v.number, v.nonce, t.now)
+	n, err := t.c.exec(execCreate, w.key, w.body, v.number, v.nonce, t.now)
 	if err == nil && n == 0 {
 		err = store.Errorf(store.ErrExists, t.s.identity, w.op, w.key, "")
 	}
@@ -182,8 +204,7 @@ func (t *tx) create(w *write) error {
 
 func (t *tx) replace(w *write) error {
 	v := t.next()
-	n, err := t.c.exec(`UPDATE tenure_register SET body = ?, version = ?, nonce = ?, modified = ? WHERE key = ? AND version = ? AND nonce = ?`,
-		w.body, v.number, v.nonce, t.now, w.key, w.at.number, w.at.nonce)
+	n, err := t.c.exec(execReplace, w.body, v.number, v.nonce, t.now, w.key, w.at.number, w.at.nonce)
 	if err == nil && n == 0 {
 		err = t.whyNot(w)
 	}
@@ -199,7 +220,7 @@ func (t *tx) delete(w *write) error {
 }
 
 func (t *tx) deleteIf(w *write) error {
-	n, err := t.c.exec(`DELETE FROM tenure_register WHERE key = ? AND version = ? AND nonce = ?`, w.key, w.at.number, w.at.nonce)
+	n, err := t.c.exec(execDeleteIf, w.key, w.at.number, w.at.nonce)
 	if err == nil && n == 0 {
 		err = t.whyNot(w)
 	}

@@ -135,7 +135,7 @@ func (w *writer) take() []*write {
 		w.pending = w.pending[1:]
 		if c.state.CompareAndSwap(waiting, taken) {
 			batch = append(batch, c)
-			size += len(c.body)
+			size += c.size()
 		}
 	}
 	return batch

@@ -60,6 +60,36 @@ func Bench(b *testing.B, h Harness) {
 			}
 		}
 	})
+	if open(b).Info().Can.Has(store.CanCommit) {
+		b.Run("commit-of-2", func(b *testing.B) { benchCommit(b, open(b), body) })
+		b.Run("scan-of-the-last-of-4096", func(b *testing.B) { benchScan(b, open(b), len(body)) })
+	}
+}
+
+func benchCommit(b *testing.B, s store.Store, body []byte) {
+	t, _ := store.AsCommitter(s)
+	changes := []store.Change{{Key: key("a"), Body: body}, {Key: key("b"), Body: body}}
+	for b.Loop() {
+		made, err := t.Commit(b.Context(), changes)
+		if err != nil {
+			b.Fatal(err)
+		}
+		changes[0].Over, changes[1].Over = made[0], made[1]
+	}
+}
+
+func benchScan(b *testing.B, s store.Store, size int) {
+	t, _ := store.AsCommitter(s)
+	err := fillRange(func(changes []store.Change) error { _, err := t.Commit(b.Context(), changes); return err }, 4096, size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := store.ScanRange{To: "z", Backwards: true, Most: 1, Limit: size}
+	for b.Loop() {
+		if found, err := t.Scan(b.Context(), r); err != nil || len(found) != 1 {
+			b.Fatal(len(found), err)
+		}
+	}
 }
 
 func benchParallel(b *testing.B, s store.Store, body []byte) {

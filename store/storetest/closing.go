@@ -53,6 +53,9 @@ func closeClauses() []Clause {
 			for _, op := range c.keyOps(c.s) {
 				c.promptly(op.name+" after Close", func() { _ = op.call(c.ctx(), k) })
 			}
+			if t, ok := store.AsCommitter(c.s); ok {
+				c.promptly("Scan after Close", func() { _, _ = t.Scan(c.ctx(), c.all()) })
+			}
 			c.promptly("a second Close", func() { _ = c.s.Close() })
 		},
 	}}

@@ -30,6 +30,12 @@ func (c *check) keyOps(s store.Store) []keyOp {
 	if w, ok := store.AsWatcher(s); ok {
 		ops = append(ops, keyOp{"Watch", func(ctx context.Context, k string) error { return w.Watch(ctx, k, "v") }})
 	}
+	if t, ok := store.AsCommitter(s); ok {
+		ops = append(ops, keyOp{"Commit", func(ctx context.Context, k string) error {
+			_, err := t.Commit(ctx, []store.Change{{Key: k, Over: "v", Body: []byte("x")}})
+			return err
+		}})
+	}
 	if q, ok := store.AsQueuer(s); ok {
 		ops = append(ops, keyOp{"Waiting", func(ctx context.Context, k string) error { _, err := q.Waiting(ctx, k); return err }},
 			keyOp{"Enqueue", func(ctx context.Context, k string) error {
@@ -106,6 +112,12 @@ func endedContexts(c *check) {
 		c.kind(err, store.ErrUnavailable, c.s, k, "Replace at the present version with an ended context")
 		for _, err := range c.s.List(ctx, "", "") {
 			c.kind(err, store.ErrUnavailable, c.s, "", "List with an ended context")
+		}
+		if t, ok := store.AsCommitter(c.s); ok {
+			_, err := t.Commit(ctx, []store.Change{{Key: k, Over: v, Do: store.Remove}, {Key: key("absent"), Body: []byte("x")}})
+			c.kind(err, store.ErrUnavailable, c.s, k, "Commit at the present version with an ended context")
+			_, err = t.Scan(ctx, c.all())
+			c.kind(err, store.ErrUnavailable, c.s, "", "Scan with an ended context")
 		}
 		if clk, ok := store.AsClocker(c.s); ok {
 			_, err := clk.Now(ctx)

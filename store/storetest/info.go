@@ -19,6 +19,7 @@ func infoClauses() []Clause {
 			_, reach[store.CanClock] = store.AsClocker(c.s)
 			_, reach[store.CanQueue] = store.AsQueuer(c.s)
 			_, reach[store.CanProve] = store.AsProver(c.s)
+			_, reach[store.CanCommit] = store.AsCommitter(c.s)
 			all := store.CanModTime
 			for p, ok := range reach {
 				all |= p

@@ -72,7 +72,7 @@ func (w *lossy) wrap(inner store.Store) store.Store {
 		late = 200 * time.Millisecond
 	}
 	rule := func(odds float64, f faultstore.Fault) faultstore.Rule {
-		return faultstore.Rule{Odds: odds, Fault: f, Ops: []faultstore.Op{faultstore.OpCreate, faultstore.OpReplace, faultstore.OpDeleteIf}}
+		return faultstore.Rule{Odds: odds, Fault: f, Ops: []faultstore.Op{faultstore.OpCreate, faultstore.OpReplace, faultstore.OpDeleteIf, faultstore.OpCommit}}
 	}
 	s := faultstore.New(inner, faultstore.Options{Seed: w.seed.Add(1), Rules: []faultstore.Rule{
 		rule(0.25, faultstore.LoseReply()),
@@ -121,6 +121,10 @@ func lostClauses() []Clause {
 		Rule: "ST9", Name: "delete-if-against-replace", Needs: store.CanDeleteIf,
 		Says: "A DeleteIf whose outcome was unknown took effect once or never, and of it and Replace on one version one wins.",
 		run:  lostDeletes,
+	}, {
+		Rule: "ST9", Name: "commit-is-all-or-nothing", Needs: store.CanCommit, Peers: true,
+		Says: "A Commit whose outcome was unknown took effect as a whole once or never; reading back one of its keys tells which.",
+		run:  lostCommits,
 	}}
 }
 

@@ -58,7 +58,7 @@ func on(f faultstore.Fault, ops ...faultstore.Op) faultstore.Rule {
 
 func mutants() []mutant {
 	return slices.Concat(writeMutants(), readMutants(), listMutants(), contextMutants(), infoMutants(), watchMutants(), queueMutants(),
-		clockMutants(), proofMutants())
+		clockMutants(), proofMutants(), commitMutants(), scanMutants())
 }
 
 func writeMutants() []mutant {

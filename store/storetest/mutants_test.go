@@ -81,6 +81,8 @@ type hooked struct {
 	watch   func(ctx context.Context, key string, v store.Version) error
 	now     func(ctx context.Context) (store.Reading, error)
 	enqueue func(ctx context.Context, key string) (store.Ticket, error)
+	commit  func(ctx context.Context, changes []store.Change) ([]store.Version, error)
+	scan    func(ctx context.Context, r store.ScanRange) ([]store.Keyed, error)
 	close   func() error
 }
 
@@ -145,6 +147,20 @@ func (h *hooked) Enqueue(ctx context.Context, key string) (store.Ticket, error) 
 		return h.enqueue(ctx, key)
 	}
 	return h.Store.Enqueue(ctx, key)
+}
+
+func (h *hooked) Commit(ctx context.Context, changes []store.Change) ([]store.Version, error) {
+	if h.commit != nil {
+		return h.commit(ctx, changes)
+	}
+	return h.Store.Commit(ctx, changes)
+}
+
+func (h *hooked) Scan(ctx context.Context, r store.ScanRange) ([]store.Keyed, error) {
+	if h.scan != nil {
+		return h.scan(ctx, r)
+	}
+	return h.Store.Scan(ctx, r)
 }
 
 func (h *hooked) Close() error {

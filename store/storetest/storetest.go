@@ -65,7 +65,7 @@ type Clause struct {
 func Clauses() []Clause {
 	all := slices.Concat(createClauses(), replaceClauses(), readClauses(), versionClauses(), deleteClauses(),
 		listClauses(), nameClauses(), contextClauses(), infoClauses(), watchClauses(), queueClauses(), clockClauses(),
-		proofClauses(), closeClauses(), togetherClauses())
+		proofClauses(), closeClauses(), togetherClauses(), commitClauses(), commitRaceClauses(), scanClauses(), commitModelClauses())
 	slices.SortStableFunc(all, func(a, b Clause) int {
 		return cmp.Or(cmp.Compare(len(a.Rule), len(b.Rule)), cmp.Compare(a.Rule, b.Rule))
 	})

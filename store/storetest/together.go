@@ -73,7 +73,7 @@ func (c *check) oneOfAll(ctx context.Context, n int, k string) string {
 	}
 	what, allowed := "", []error(nil)
 	err = nil
-	switch body := []byte("body of " + k); n % 7 {
+	switch body := []byte("body of " + k); n % 9 {
 	case 0:
 		what, allowed = "Create", []error{store.ErrExists}
 		_, err = c.s.Create(ctx, k, body)
@@ -102,6 +102,16 @@ func (c *check) oneOfAll(ctx context.Context, n int, k string) string {
 			if t, err = q.Enqueue(ctx, k); err == nil {
 				t.Leave()
 			}
+		}
+	case 7:
+		if t, ok := store.AsCommitter(c.s); ok {
+			what, allowed = "Commit", []error{store.ErrConflict}
+			_, err = t.Commit(ctx, []store.Change{{Key: k, Over: o.Version, Body: body}})
+		}
+	case 8:
+		if t, ok := store.AsCommitter(c.s); ok {
+			what = "Scan"
+			_, err = t.Scan(ctx, c.all())
 		}
 	}
 	if err == nil || isAny(err, append(allowed, store.ErrUnavailable)) {

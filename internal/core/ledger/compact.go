@@ -79,12 +79,7 @@ func (h *Head) sameLedgers(from *Agent) error {
 	}
 	both := NewAgent(h.Agent, 0)
 	h.Load(both)
-	for site, births := range from.births {
-		for _, b := range births {
-			both.born(site, b)
-		}
-	}
-	return both.OneEach()
+	return both.CanJoin(from)
 }
 
 func plan(h *Head, from *Agent) *Compaction {
@@ -199,11 +194,18 @@ func (c *Compaction) read(leaf string, body []byte) (*table, []Fact, error) {
 }
 
 // checkKept bounds what cannot be split, the attempts of one run, where a merge brings
-// them. What an own attempt adds later has room above it.
+// them. What an own attempt adds later has room above it, and so have those that merely
+// failed, which are few and small.
 func checkKept(t *table) error {
 	for run, cells := range t.more {
-		if len(cells) > MaxKept {
-			return store.Errorf(store.ErrInvalid, "", "compact", "", "run %v has %d attempts that are kept for ever, at most %d can be", run, len(cells), MaxKept)
+		n := 0
+		for _, c := range cells {
+			if c.flags != failed {
+				n++
+			}
+		}
+		if n > MaxKept {
+			return store.Errorf(store.ErrInvalid, "", "compact", "", "run %v has %d attempts that are kept for ever, at most %d can be", run, n, MaxKept)
 		}
 	}
 	return nil

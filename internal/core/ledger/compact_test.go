@@ -423,6 +423,7 @@ func TestMergeIsBounded(t *testing.T) {
 			i := intent(0, "lyon", uint64(n+1), ledger.Abandoned, 1<<53-1)
 			i.Holder = strings.Repeat(`"`, 127)
 			s.Fold(i)
+			s.Fold(intent(0, "lyon", uint64(100+n), ledger.Failed, 1)) // which count for little
 		}
 		c := must(ledger.Import(start(t), s.Agent(job)))
 		write, err := c.Take("", nil)

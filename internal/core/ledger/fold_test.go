@@ -59,6 +59,54 @@ func TestJoinLaws(t *testing.T) {
 	}
 }
 
+// Failures of older attempts are known up to a bound, and no longer than they count:
+// whatever is joined in whatever order gives the same ones.
+//
+// SPEC EX3 EX7
+func TestFailuresAreBounded(t *testing.T) {
+	t.Parallel()
+	most := 0
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		all := make([]ledger.Intent, 20+r.IntN(60))
+		for n := range all {
+			all[n] = intent(r.IntN(2), pick(r, "a", "b"), uint64(1+r.IntN(30)), pick(r, ledger.Failed, ledger.Failed, ledger.Failed, ledger.Pending, ledger.Abandoned), 1)
+			all[n].NotStarted = all[n].Status == ledger.Failed && r.IntN(4) == 0
+			if r.IntN(150) == 0 {
+				all[n].Status, all[n].NotStarted = ledger.Committed, false
+			}
+		}
+		want := oracle(all)
+		for range 4 {
+			r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+			cut := r.IntN(len(all))
+			a, b := fold(all[:cut]...), fold(all[cut/2:]...)
+			a.Join(b)
+			packed := ledger.NewState()
+			if err := packed.Load("c", must(a.Agent(job).Checkpoint())); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []*ledger.State{a, packed, fold(all...)} {
+				if got := describe(s); got != want {
+					t.Fatalf("seed %d: got\n%s\nwant\n%s", seed, got, want)
+				}
+			}
+		}
+		for n := range 2 {
+			failed := 0
+			for _, at := range fold(all...).Agent(job).Attempts(runOf(n)) {
+				if at.Failed {
+					failed++
+				}
+			}
+			most = max(most, failed)
+		}
+	}
+	if most < ledger.MaxFailures || most > ledger.MaxFailures+2 {
+		t.Errorf("up to %d failures of a run are known", most)
+	}
+}
+
 // A checkpoint and any tail are the whole, also if the tail repeats what the
 // checkpoint dropped; the same of a log file that was compacted to fewer lines.
 //

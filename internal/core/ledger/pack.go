@@ -44,7 +44,8 @@ type given struct {
 //  1. agent, leaf, sites and count are within bounds, sites sorted;
 //  2. the entries are sorted and distinct, each has a flag, a known site and a run id
 //     below the leaf; the sites are exactly those used;
-//  3. of the attempts of one run and site only the newest says more than what lasts;
+//  3. of the attempts of one run and site only the newest says more than what lasts, and
+//     that it failed;
 //  4. the abandoned list has exactly the entries with that flag, in their order;
 //  5. only a checkpoint, whose leaf is empty, has epochs or open attempts.
 type packLine struct {
@@ -262,7 +263,7 @@ func (p *pack) checkEntry(i int, e []byte) error {
 	if bytes.Compare(last[:orderLen], e[:orderLen]) >= 0 {
 		return fmt.Errorf("entry %d is out of order", i)
 	}
-	if bytes.Equal(last[:sha256.Size+1], e[:sha256.Size+1]) && flags(last[orderLen])&^lasting != 0 {
+	if bytes.Equal(last[:sha256.Size+1], e[:sha256.Size+1]) && flags(last[orderLen])&^(lasting|failed) != 0 {
 		return fmt.Errorf("entry %d follows an attempt that says too much", i)
 	}
 	return nil

@@ -38,6 +38,9 @@ const (
 	// helped by the next try.
 	MaxKept      = 36
 	MaxAbandoned = 32
+	// MaxFailures is how many older attempts of a run that is not committed are known to
+	// have failed, over all its sites: enough to count to that, and 38 bytes each.
+	MaxFailures = 16
 	// MaxAttempt is what an entry of a block can hold.
 	MaxAttempt = 1<<32 - 1
 	// MaxSites is how many other sites a head can know.

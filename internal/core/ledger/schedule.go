@@ -112,7 +112,7 @@ func (z Zoned) nextPassing(t time.Time) (time.Time, bool) {
 			return time.Time{}, false
 		}
 		_, offset := t.Zone()
-		_, end := t.ZoneBounds()
+		_, end := spanOf(t)
 		at := match.Add(-time.Duration(offset) * time.Second)
 		if end.IsZero() || at.Before(end) {
 			return at, true
@@ -120,6 +120,17 @@ func (z Zoned) nextPassing(t time.Time) (time.Time, bool) {
 		t = end.In(z.Zone)
 		wall = onWall(t).Add(-1) // what the clock shows at its very first instant counts
 	}
+}
+
+// spanOf is t.ZoneBounds, with an end after t. Beyond the table of a zone, where a rule
+// goes on, package time ends each year after 365 days: on the last day of a leap year
+// that is not after t, and whoever went from end to end would go round for ever.
+func spanOf(t time.Time) (start, end time.Time) {
+	start, end = t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		end = time.Date(t.UTC().Year()+1, time.January, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return start, end
 }
 
 // onWall is what the clock shows at t, as a time in UTC.
@@ -136,7 +147,7 @@ const maxOffset = 26 * time.Hour
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	for t := wall.Add(-maxOffset).In(zone); ; {
 		_, offset := t.Zone()
-		start, end := t.ZoneBounds()
+		start, end := spanOf(t)
 		at := wall.Add(-time.Duration(offset) * time.Second)
 		switch {
 		case !start.IsZero() && at.Before(start):

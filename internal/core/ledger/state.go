@@ -166,6 +166,19 @@ func (a *Agent) OneEach() error {
 	return nil
 }
 
+// CanJoin is OneEach of both together.
+func (a *Agent) CanJoin(o *Agent) error {
+	both := NewAgent(a.name, 0)
+	for _, x := range []*Agent{a, o} {
+		for site, births := range x.births {
+			for _, b := range births {
+				both.born(site, b)
+			}
+		}
+	}
+	return both.OneEach()
+}
+
 // Join adds everything that o knows, whatever o's name is.
 func (a *Agent) Join(o *Agent) {
 	for site, e := range o.epochs {

@@ -14,8 +14,9 @@ const (
 	abandoned
 	notStarted
 	allFlags = failed | committed | abandoned | notStarted
-	// lasting flags stay of an attempt that a newer one of its site and run
-	// followed: the newer was admitted only because this one was settled.
+	// lasting flags stay for ever of an attempt that a newer one of its site and run
+	// followed: the newer was admitted only because this one was settled. That it failed
+	// stays while the run is not committed, of the last MaxFailures such attempts.
 	lasting = committed | abandoned
 )
 
@@ -151,20 +152,46 @@ func (t *table) order(a, b cell) int {
 }
 
 // reduce leaves of each site's attempts the newest one, and of the older ones what
-// lasts.
+// lasts, and which of them failed as long as that counts. What it leaves out has no part
+// in any later join: an older attempt stays older, a committed run committed, and the
+// failures above one stay above it.
 func (t *table) reduce(run RunID, cells []cell) []cell {
+	older := func(i int) bool { return i+1 < len(cells) && cells[i+1].site == cells[i].site }
+	done := slices.ContainsFunc(cells, func(c cell) bool { return c.flags&committed != 0 })
+	var failures []int
+	for i, c := range cells {
+		if !older(i) {
+			continue
+		}
+		t.settled(run, c)
+		cells[i].flags &= lasting
+		if c.flags&failed != 0 && !done {
+			failures = append(failures, i)
+		}
+	}
+	for _, i := range t.newest(cells, failures) {
+		cells[i].flags |= failed
+	}
 	kept := cells[:0]
 	for i, c := range cells {
-		if i+1 < len(cells) && cells[i+1].site == c.site {
-			t.settled(run, c)
-			c.flags &= lasting
-			if c.flags == 0 {
-				continue
-			}
+		if older(i) && c.flags == 0 {
+			continue
 		}
 		kept = append(kept, c)
 	}
 	return kept
+}
+
+// newest are at most MaxFailures of the cells at the given places: those of the highest
+// attempts.
+func (t *table) newest(cells []cell, places []int) []int {
+	if len(places) <= MaxFailures {
+		return places
+	}
+	slices.SortFunc(places, func(a, b int) int {
+		return cmp.Or(cmp.Compare(cells[b].attempt, cells[a].attempt), t.order(cells[b], cells[a]))
+	})
+	return places[:MaxFailures]
 }
 
 // cells are the attempts of a run, sorted; none if it was never seen.

@@ -374,8 +374,8 @@ func TestRandomWalk(t *testing.T) {
 			reg: ledger.NewRegister(0), log: ledger.NewState(), began: ledger.NewState(), done: map[ledger.RunID]int{}, late: map[ledger.RunID]bool{},
 			open: map[ledger.Key]bool{}, effects: map[ledger.RunID]int{}, count: total}
 		first := must(ledger.NewHead(job, "paris", w.id()))
-		w.apply(flight{head, 0, must(first.Encode()), nil})
 		w.log.Fold(ledger.Intent{V: 1, Agent: job, Key: ledger.Key{Site: "paris"}, Status: ledger.Raised, Birth: first.Birth})
+		w.apply(flight{head, 0, must(first.Encode()), nil})
 		const runs = 25
 		w.walk(runs, 2000)
 		w.end(runs)

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -145,13 +146,10 @@ func oracleAgent(b *strings.Builder, all []ledger.Intent) {
 	var lines []string
 	commits := map[ledger.RunID]int{}
 	runs := map[ledger.RunID]bool{}
+	older := oracleFailures(said)
 	for k, intents := range said {
 		runs[k.Run] = true
-		newest := true
-		for o := range said {
-			newest = newest && !(o.Run == k.Run && o.Site == k.Site && o.Attempt > k.Attempt)
-		}
-		line, commit, gone := oracleAttempt(intents, newest, epochs[k.Site])
+		line, commit, gone := oracleAttempt(intents, isNewest(said, k), older[k], epochs[k.Site])
 		if line != "" {
 			lines = append(lines, fmt.Sprintf("%v %q %010d %s", k.Run, k.Site, k.Attempt, line))
 		}
@@ -171,7 +169,42 @@ func oracleAgent(b *strings.Builder, all []ledger.Intent) {
 	}
 }
 
-func oracleAttempt(intents []ledger.Intent, newest bool, epoch uint64) (line string, commit, gone bool) {
+func isNewest(said map[ledger.Key][]ledger.Intent, k ledger.Key) bool {
+	for o := range said {
+		if o.Run == k.Run && o.Site == k.Site && o.Attempt > k.Attempt {
+			return false
+		}
+	}
+	return true
+}
+
+// oracleFailures are the older attempts of which it is to be known that they failed.
+func oracleFailures(said map[ledger.Key][]ledger.Intent) map[ledger.Key]bool {
+	byRun, done := map[ledger.RunID][]ledger.Key{}, map[ledger.RunID]bool{}
+	for k, intents := range said {
+		for _, i := range intents {
+			done[k.Run] = done[k.Run] || i.Status == ledger.Committed
+		}
+		if !isNewest(said, k) && slices.ContainsFunc(intents, func(i ledger.Intent) bool { return i.Status == ledger.Failed && !i.NotStarted }) {
+			byRun[k.Run] = append(byRun[k.Run], k)
+		}
+	}
+	kept := map[ledger.Key]bool{}
+	for run, keys := range byRun {
+		if done[run] {
+			continue
+		}
+		slices.SortFunc(keys, func(a, b ledger.Key) int {
+			return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(b.Site, a.Site))
+		})
+		for _, k := range keys[:min(len(keys), ledger.MaxFailures)] {
+			kept[k] = true
+		}
+	}
+	return kept
+}
+
+func oracleAttempt(intents []ledger.Intent, newest, failure bool, epoch uint64) (line string, commit, gone bool) {
 	words := map[string]bool{}
 	var by, open string
 	var late bool
@@ -184,7 +217,7 @@ func oracleAttempt(intents []ledger.Intent, newest bool, epoch uint64) (line str
 			by = max(by, fmt.Sprintf("%020d %s", i.Epoch, i.Holder))
 		case i.Status == ledger.Failed && i.NotStarted && newest:
 			words["not started"] = true
-		case i.Status == ledger.Failed && newest:
+		case i.Status == ledger.Failed && !i.NotStarted && (newest || failure):
 			words["failed"] = true
 		case i.Status == ledger.Pending:
 			if o := fmt.Sprintf("%020d %s %s %s %d %d", i.Epoch, i.Holder, i.Write, i.Trigger, i.At, i.Since); o >= open {

@@ -133,6 +133,7 @@ func (s *Store) missingRight(op string, pg *pgconn.PgError) string {
 	rights := map[string]string{
 		"get": "SELECT", "list": "SELECT", "watch": "SELECT", "create": "SELECT and INSERT", "replace": "SELECT and UPDATE",
 		"delete": "SELECT and DELETE", "delete-if": "SELECT and DELETE",
+		"scan": "SELECT", "commit": "SELECT, INSERT, UPDATE and DELETE",
 	}
 	if need, ok := rights[op]; ok {
 		return fmt.Sprintf("this user needs %s on %s", need, s.sql.records)

@@ -68,6 +68,10 @@ func TestAnswersToAStatement(t *testing.T) {
 			for _, err := range s.List(t.Context(), "", "") {
 				kindIs(t, err, c.read, "List")
 			}
+			_, err = s.Scan(t.Context(), store.ScanRange{To: "z", Most: 1, Limit: 100})
+			kindIs(t, err, c.read, "Scan")
+			_, err = s.Commit(t.Context(), []store.Change{{Key: key, Do: store.Keep}})
+			kindIs(t, err, c.read, "Commit that changes nothing")
 		})
 	}
 }
@@ -85,6 +89,10 @@ func writes(s *Store) []namedCall {
 		{"Replace", func(ctx context.Context) error { _, err := s.Replace(ctx, key, []byte("x"), v); return err }},
 		{"Delete", func(ctx context.Context) error { return s.Delete(ctx, key) }},
 		{"DeleteIf", func(ctx context.Context) error { return s.DeleteIf(ctx, key, v) }},
+		{"Commit", func(ctx context.Context) error {
+			_, err := s.Commit(ctx, []store.Change{{Key: key, Body: []byte("x")}, {Key: key + "2", Over: v, Do: store.Remove}})
+			return err
+		}},
 	}
 }
 

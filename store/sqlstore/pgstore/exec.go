@@ -129,6 +129,18 @@ func (s *Store) errClosed(op, key string) error {
 // and with the commit in the same message. It returns when the server says that
 // the commit is done, and soon after ctx ends (ST13).
 func (s *Store) exec(ctx context.Context, r request, sql string, args ...arg) ([]row, error) {
+	return s.transact(ctx, r, statement{sql, args})
+}
+
+// statement is one statement with its parameters.
+type statement struct {
+	sql  string
+	args []arg
+}
+
+// transact is exec for statements that are one transaction. It returns the rows
+// of the last one.
+func (s *Store) transact(ctx context.Context, r request, statements ...statement) ([]row, error) {
 	if err := s.alive(ctx, r.op, r.key); err != nil {
 		return nil, err
 	}
@@ -142,7 +154,7 @@ func (s *Store) exec(ctx context.Context, r request, sql string, args ...arg) ([
 	defer c.Release()
 	pc := c.Conn().PgConn()
 	r.sent = true
-	rows, err := send(call, pc, sql, args)
+	rows, err := send(call, pc, statements...)
 	if err != nil {
 		if code(err) == "25006" {
 			_ = pc.Close(call) // the next connection leads to the primary
@@ -156,15 +168,40 @@ func (s *Store) exec(ctx context.Context, r request, sql string, args ...arg) ([
 	return rows, nil
 }
 
-// send runs one statement on a connection.
-func send(ctx context.Context, pc *pgconn.PgConn, sql string, args []arg) ([]row, error) {
-	values, oids, formats := make([][]byte, len(args)), make([]uint32, len(args)), make([]int16, len(args))
-	for i, a := range args {
+// send runs statements on a connection, in one message: the server ends the
+// transaction at its end.
+func send(ctx context.Context, pc *pgconn.PgConn, statements ...statement) ([]row, error) {
+	if len(statements) == 1 {
+		values, oids, formats := statements[0].encode()
+		return read(pc.ExecParams(ctx, statements[0].sql, values, oids, formats, []int16{1}).Read())
+	}
+	batch := &pgconn.Batch{}
+	for _, st := range statements {
+		values, oids, formats := st.encode()
+		batch.ExecParams(st.sql, values, oids, formats, []int16{1})
+	}
+	results, err := pc.ExecBatch(ctx, batch).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	if len(results) != len(statements) {
+		return nil, fmt.Errorf("%d answers to %d statements", len(results), len(statements))
+	}
+	return read(results[len(results)-1])
+}
+
+// encode takes the parameters apart.
+func (st statement) encode() (values [][]byte, oids []uint32, formats []int16) {
+	values, oids, formats = make([][]byte, len(st.args)), make([]uint32, len(st.args)), make([]int16, len(st.args))
+	for i, a := range st.args {
 		values[i], oids[i], formats[i] = a.value, a.oid, a.format
 	}
-	// Read goes on until the server is ready again: the commit comes after the
-	// statement's own success, and may fail.
-	res := pc.ExecParams(ctx, sql, values, oids, formats, []int16{1}).Read()
+	return values, oids, formats
+}
+
+// read makes rows of a whole answer. Whoever reads it goes on until the server is
+// ready again: the commit comes after the statement's own success, and may fail.
+func read(res *pgconn.Result) ([]row, error) {
 	if res.Err != nil {
 		return nil, res.Err
 	}

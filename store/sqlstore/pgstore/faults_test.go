@@ -40,6 +40,25 @@ func TestOneRequestPerCall(t *testing.T) {
 			}},
 			{"DeleteIf", func() error { return s.DeleteIf(t.Context(), key+strconv.Itoa(i), v) }},
 			{"Delete", func() error { return s.Delete(t.Context(), key+strconv.Itoa(i)) }},
+			{"Commit", func() error {
+				_, err := s.Commit(t.Context(), []store.Change{{Key: key + "made" + strconv.Itoa(i)}, {Key: key + "absent", Do: store.Keep}})
+				return err
+			}},
+			{"a refused Commit", func() error {
+				_, err := s.Commit(t.Context(), []store.Change{{Key: key + "made" + strconv.Itoa(i)}, {Key: key + "absent"}})
+				if errors.Is(err, store.ErrConflict) {
+					return nil
+				}
+				return fmt.Errorf("not a conflict: %w", err)
+			}},
+			{"Commit that changes nothing", func() error {
+				_, err := s.Commit(t.Context(), []store.Change{{Key: key + "absent", Do: store.Keep}})
+				return err
+			}},
+			{"Scan", func() error {
+				_, err := s.Scan(t.Context(), store.ScanRange{To: "z", Most: 1, Limit: 100})
+				return err
+			}},
 			{"Now", func() error { _, err := s.Now(t.Context()); return err }},
 			{"Waiting", func() error { _, err := s.Waiting(t.Context(), key); return err }},
 			{"List", func() (err error) {
@@ -91,6 +110,16 @@ func TestLostReplyIsUnknown(t *testing.T) {
 	kindIs(t, s.DeleteIf(t.Context(), key, o.Version), store.ErrUnknown, "DeleteIf whose reply was lost")
 	_, err = s.Get(t.Context(), key, 100)
 	kindIs(t, err, store.ErrNotFound, "Get after it")
+	p.once("UPDATE", action{kind: loseReply})
+	p.sent("")
+	_, err = s.Commit(t.Context(), []store.Change{{Key: key, Body: []byte("third")}, {Key: key + "2", Body: []byte("third")}})
+	kindIs(t, err, store.ErrUnknown, "Commit whose reply was lost")
+	if n := p.sent("UPDATE"); n != 1 {
+		t.Errorf("it was sent %d times", n)
+	}
+	if found := must(s.Scan(t.Context(), store.ScanRange{To: "z", Most: 9, Limit: 100}))(t); len(found) != 2 {
+		t.Errorf("%d keys are there, want both", len(found))
+	}
 }
 
 // A connection that ended while it was idle is noticed before anything is sent

@@ -181,5 +181,5 @@ func (l *line) leaveAll() {
 	}
 	defer c.Release()
 	own := l.s.topicNamed("lines")
-	_, _ = send(limit, c.Conn().PgConn(), l.s.sql.leaveAll, []arg{textArg(l.member), textArg(own.channel)})
+	_, _ = send(limit, c.Conn().PgConn(), statement{l.s.sql.leaveAll, []arg{textArg(l.member), textArg(own.channel)}})
 }

@@ -267,7 +267,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	_, err = reader.Get(t.Context(), key, 10)
 	kindIs(t, err, store.ErrNotFound, "Get by a role that may read")
-	for op, right := range map[string]string{"Create": "INSERT", "Replace": "UPDATE", "Delete": "DELETE", "DeleteIf": "DELETE"} {
+	for op, right := range map[string]string{"Create": "INSERT", "Replace": "UPDATE", "Delete": "DELETE", "DeleteIf": "DELETE", "Commit": "INSERT, UPDATE and DELETE"} {
 		for _, w := range writes(reader) {
 			if w.name == op {
 				err := w.call(t.Context())

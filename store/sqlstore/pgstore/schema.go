@@ -20,6 +20,8 @@ type statements struct {
 	create, replace, delete, deleteIf          string
 	enqueue, waiting, leave, leaveAll, standIn string
 	makeRecords, makeQueue, look               string
+
+	commitSQL
 }
 
 // durable makes the commit of the transaction it runs in wait for the disk
@@ -63,6 +65,8 @@ func newStatements(schema, records, queue string) statements {
 		SELECT w.version, (SELECT version FROM {records} WHERE key = $1), CASE WHEN w.version IS NOT NULL THEN {durable} END,
 		CASE WHEN w.version IS NOT NULL THEN {tell} END FROM (SELECT 1) one LEFT JOIN w ON true`)
 	q.delete = fill(`WITH w AS (DELETE FROM {records} WHERE key = $1 RETURNING version) SELECT version, {durable}, {tell} FROM w`)
+
+	q.commitSQL = newCommitSQL(fill)
 
 	// Places are numbered by the clock, and always above those in the same line. A
 	// sequence of an unlogged table does not survive a fail-over (PostgreSQL 15:
@@ -167,7 +171,7 @@ func (s *Store) setUp(ctx context.Context) error {
 	if err := s.judgeTable(found); err != nil {
 		return err
 	}
-	s.can = store.CanDeleteIf | store.CanClock | store.CanModTime
+	s.can = store.CanDeleteIf | store.CanClock | store.CanModTime | store.CanCommit
 	if found.queue {
 		s.can |= store.CanQueue
 	}

@@ -28,7 +28,7 @@ const (
 
 // Store is a store in one table of a PostgreSQL database. All methods are safe
 // for concurrent use. It implements store.Store, ConditionalDeleter, Watcher,
-// Clocker and Queuer.
+// Clocker, Queuer and Committer.
 type Store struct {
 	cfg      Config
 	label    string   // names the place in messages
@@ -56,6 +56,7 @@ var (
 	_ store.Watcher            = (*Store)(nil)
 	_ store.Clocker            = (*Store)(nil)
 	_ store.Queuer             = (*Store)(nil)
+	_ store.Committer          = (*Store)(nil)
 )
 
 // Open opens the store that cfg names. It makes the tables if they are absent
