@@ -81,13 +81,16 @@ func TestJSONShapesAreDocumented(t *testing.T) {
 	doc := readDoc(t)
 	for name, v := range map[string]any{
 		"status": statusJSON{Ended: &endedJSON{}, Observed: &observedJSON{}, Session: &sessionJSON{}}, "history": tenureJSON{}, "watch": changeJSON{},
-		"run --status-file": runStatus{}, "check": checkJSON{}, "store show": spaceJSON{}, "store prune": prunedJSON{}, "doctor": doctorJSON{Checks: []finding{{}}}, "version": versionJSON{},
+		"run --status-file": runStatus{Slots: []claimedJSON{{}}}, "check": checkJSON{}, "store show": spaceJSON{}, "store prune": prunedJSON{}, "doctor": doctorJSON{Checks: []finding{{}}}, "version": versionJSON{},
 		"node status": nodeJSON{Revocations: []revocationJSON{{}}, Ended: &endedJSON{}, Observed: &observedJSON{}}, "node history": certificateJSON{}, "node verify": currentJSON{},
 		"leader status": leaderJSON{Ended: &endedJSON{}, Chains: []chainJSON{{}}, Past: []pastJSON{{}}}, "authority log": entryJSON{Body: []byte(`{"v":1}`)},
 		"authority audit": auditJSON{Breaks: []breakJSON{{}}}, "authority prune": logPrunedJSON{},
 		"schedule --check": scheduleJSON{Options: []string{}, Next: []time.Time{}}, "ledger ls": jobJSON{}, "ledger compact": compactedJSON{},
 		"ledger show": runJSON{Attempts: []attemptJSON{{Result: &resultJSON{}}}}, "ledger export": exportedJSON{},
 		"ledger merge": logJSON{Epochs: []logEpochJSON{{}, {}}}, "ledger import": importedJSON{Open: []attemptJSON{{}}},
+		"slots ls": tableJSON{}, "slots ls TABLE": rowJSON{Ended: &endedJSON{}, Observed: &observedJSON{}}, "slots map": mapJSON{Owners: []shareJSON{{}}},
+		"slots key": keyJSON{}, "slots claim": slotEventJSON{}, "slots pin": pinJSON{},
+		"slots plan":  slotPlanJSON{Hosts: []planHostJSON{{}}, Shards: []planShardJSON{{}}, Problems: []problemJSON{{}}},
 		"bench store": benchJSON{Steps: []benchStep{{Calls: map[string]float64{"create": 1}}}, Cost: costJSON{Price: &priceJSON{}}},
 	} {
 		_, rest, found := strings.Cut(doc, "\n#### JSON of `"+name+"`")

@@ -44,7 +44,7 @@ type verdict struct {
 // verdicts are in the order in which they are tried: an error that is several
 // things at once exits with what matters most to whoever reads only the code.
 var verdicts = []verdict{
-	{exitUsage, "usage, bad name, bad configuration, no such lease or node, or too little time (node fence, node retire)", isUsage,
+	{exitUsage, "usage, bad name, bad configuration, no such lease, node or table, or too little time (node fence, node retire)", isUsage,
 		""},
 	{exitProbe, "the store failed its probe: which property", isA[*store.ProbeError],
 		"do not keep leases in this store; see its page in docs/stores, or use another"},
@@ -56,7 +56,7 @@ var verdicts = []verdict{
 		"upgrade this program; nothing was changed"},
 	{exitCorrupt, "corrupt record: which, and what to do", is(tenure.ErrCorrupt),
 		"nothing was changed; restore that record from a backup, then `tenure jump` above the highest token seen (docs/GUARANTEES.md, lost state)"},
-	{exitNotCurrent, "the lease or the leadership was lost (run, leader elect); this token (check, release, steal, leader step-down) or this process of a node (node verify, node force) is not the current one; its node was silent (node status --observe); or the store does not tell of it (node fence, node check-certificate)", is(tenure.ErrLost, tenure.ErrNotCurrent, tenure.ErrMissingEvidence),
+	{exitNotCurrent, "the lease, the leadership or a range of slots was lost (run, leader elect, slots claim); this token (check, release, steal, leader step-down), this epoch (slots release) or this process of a node (node verify, node force) is not the current one; its node was silent (node status --observe); or the store does not tell of it (node fence, node check-certificate)", is(tenure.ErrLost, tenure.ErrNotCurrent, tenure.ErrMissingEvidence),
 		""},
 	{exitUnknownRun, "an earlier attempt of the run vanished, and must be settled (once)", isA[*unknownRunError],
 		""},
@@ -70,7 +70,7 @@ var verdicts = []verdict{
 		"mend these credentials, or grant them the missing right; `tenure doctor` checks all of them"},
 	{exitUsage, "", is(tenure.ErrInvalid, tenure.ErrNotFound, tenure.ErrTooShort),
 		""},
-	{exitUnavailable, "store unavailable, outcome unknown, time limit ended, or output not written", func(error) bool { return true },
+	{exitUnavailable, "store unavailable, outcome unknown, time limit ended, nobody balances (slots rebalance), or output not written", func(error) bool { return true },
 		"try again; `tenure doctor` says more about the store"},
 }
 
@@ -150,6 +150,7 @@ func nextStep(err error) string {
 	var gone *tenure.RegressedError
 	var vanished *unknownRunError
 	var other *notLeadingError
+	var unbalanced *unbalancedError
 	v := verdictOn(err)
 	switch {
 	case isA[*doctorError](err): // what to do stands beside every finding
@@ -162,6 +163,8 @@ func nextStep(err error) string {
 		return fmt.Sprintf("see `%s --help`", u.path)
 	case errors.As(err, &other):
 		return other.next
+	case errors.As(err, &unbalanced):
+		return unbalanced.next
 	case isA[*guardAheadError](err):
 		return "the store knows less than the guard: was it restored, or is it another one? `tenure jump` above the token seen (docs/GUARANTEES.md, lost state)"
 	case isA[*citedError](err) && (v.code == exitCorrupt || v.code == exitNotCurrent):
@@ -182,6 +185,8 @@ func nextStep(err error) string {
 		return "put the guard's folder back as it was; no command runs on that path without its marks"
 	case v.code == exitRegressed && errors.As(err, &gone) && gone.Kind == "ledger":
 		return ledgerFell(err, gone)
+	case v.code == exitRegressed && errors.As(err, &gone) && gone.Kind == "slots":
+		return fmt.Sprintf("stop every client for the largest TTL, then `tenure jump --all --above %d` or higher; if the table is gone, `tenure slots init` makes it anew after that (docs/GUARANTEES.md, lost state)", gone.Seen)
 	case v.code == exitRegressed && errors.As(err, &gone):
 		return fmt.Sprintf("stop every client for the largest TTL, then `tenure jump --all --above %d` or higher (docs/GUARANTEES.md, lost state)", gone.Seen)
 	case v.code == exitUnavailable && isA[*commandEndedError](err):

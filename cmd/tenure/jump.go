@@ -9,6 +9,7 @@ import (
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/authority"
+	"github.com/tenure-project/tenure/slots"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -19,11 +20,12 @@ func newJumpCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jump NAME|--node NODE|--all --above N",
 		Short: "After a restore: make every later token and term higher than N",
-		Long: `Raise the counter of one lease, of one node, or of all leases, nodes and
-authorities and the namespace's floor, to at least N, so that the next token,
-term or sequence is above it. It never lowers anything, gives nothing to
-anybody, and leaves a holder its lease. But the session of a node that was
-raised ends at its next renewal, and a leader begins again.
+		Long: `Raise the counter of one lease, of one node, or of all leases, nodes,
+authorities and tables of slots and the namespace's floor, to at least N, so
+that the next token, term, sequence or epoch is above it. It never lowers
+anything, gives nothing to anybody, and leaves a holder its lease. But the
+session of a node that was raised ends at its next renewal, and a leader begins
+again.
 
 After the store was restored from a backup or failed over to an older copy: cut
 every client off for the largest TTL, jump above the highest token, term and
@@ -54,9 +56,9 @@ off, jump, wait for the largest TTL, and jump again.`,
 		}),
 	}
 	addTimeoutFlag(cmd, timeoutUsage)
-	cmd.Flags().BoolVar(&all, "all", false, "every lease, node and authority of the namespace, and its floor for names yet unknown")
+	cmd.Flags().BoolVar(&all, "all", false, "every lease, node, authority and table of slots of the namespace, and its floor for names yet unknown")
 	cmd.Flags().Var(textFlag{&node}, "node", "the `name` of one node")
-	cmd.Flags().Var(numberFlag{&above}, "above", "the highest token, term or sequence that anything has seen")
+	cmd.Flags().Var(numberFlag{&above}, "above", "the highest token, term, sequence or epoch that anything has seen")
 	return cmd
 }
 
@@ -75,14 +77,15 @@ func (a *app) jump(ctx context.Context, c *tenure.Client, name string, above uin
 func (a *app) jumpAll(ctx context.Context, c *tenure.Client, above uint64) error {
 	n, err := c.JumpAll(ctx, above)
 	led, failed := jumpAuthorities(ctx, c, above)
-	if err = errors.Join(err, failed); err != nil && n+led == 0 {
+	tables, broken := slots.JumpAll(ctx, c, above)
+	if err = errors.Join(err, failed, broken); err != nil && n+led+tables == 0 {
 		return err
 	}
-	what := "every token, term and sequence of the namespace %s is above %d from now on"
+	what := "every token, term, sequence and epoch of the namespace %s is above %d from now on"
 	if err != nil {
 		what = "not all of the namespace %s is above %d: jump again once what is wrong is mended"
 	}
-	a.printf(what+" (raised: leases and nodes %d, authorities %d)\n", showName(c.Namespace()), above, n, led)
+	a.printf(what+" (raised: leases and nodes %d, authorities %d, tables of slots %d)\n", showName(c.Namespace()), above, n, led, tables)
 	return err
 }
 

@@ -88,6 +88,9 @@ func runScripts(t *testing.T, folder string, setUp func(*testscript.Env) error) 
 			"cite":    scriptCite,
 			"await":   scriptAwait,
 			"envfrom": scriptEnvFrom,
+			"owned":   scriptOwned,
+			"epochof": scriptEpochOf,
+			"planned": scriptPlanned,
 		},
 	})
 }

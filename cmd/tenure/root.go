@@ -70,7 +70,7 @@ func addCommands(root *cobra.Command, a *app) {
 		}
 	}
 	add(groupLook, newStatusCmd(a), newLsCmd(a), newWatchCmd(a), newHistoryCmd(a), newCheckCmd(a), newNodeCmd(a), newAuthorityCmd(a), newLedgerCmd(a))
-	add(groupAct, newRunCmd(a), newOnceCmd(a), newScheduleCmd(a), newAgentCmd(a), newReleaseCmd(a), newStealCmd(a), newJumpCmd(a), newGuardCmd(a), newLeaderCmd(a))
+	add(groupAct, newRunCmd(a), newOnceCmd(a), newScheduleCmd(a), newAgentCmd(a), newReleaseCmd(a), newStealCmd(a), newJumpCmd(a), newGuardCmd(a), newLeaderCmd(a), newSlotsCmd(a))
 	add(groupStore, newStoreCmd(a), newDoctorCmd(a), newBenchCmd(a), newDemoCmd(a), newVersionCmd(a))
 }
 

@@ -27,7 +27,8 @@ type running struct {
 	t          target
 	way        []string // that leads the command to the same store and namespace
 	lease      string   // what is held: either a lease,
-	authority  string   // or the leadership of an authority
+	authority  string   // or the leadership of an authority,
+	owns       bool     // or slots of a table
 	ttl, grace time.Duration
 	graceGiven bool
 	reserve    time.Duration
@@ -43,6 +44,8 @@ type running struct {
 	proves func(l holding) []string
 	// marks, if there is one, adds to the status file what else was held or done.
 	marks func(st *runStatus)
+	// fitsGrace, if there is one, is in place of fitGrace.
+	fitsGrace func(given bool) error
 }
 
 func newRunCmd(a *app) *cobra.Command {
@@ -184,7 +187,11 @@ func (r *running) begin(cmd *cobra.Command, names func() error) (err error) {
 		return err
 	}
 	r.graceGiven = cmd.Flags().Changed("grace")
-	err = r.fitGrace(r.graceGiven)
+	fit := r.fitGrace
+	if r.fitsGrace != nil {
+		fit = r.fitsGrace
+	}
+	err = fit(r.graceGiven)
 	if r.session == sessionAlways {
 		err = nil // the agent's TTL decides
 	}

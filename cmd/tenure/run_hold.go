@@ -194,8 +194,11 @@ func (r *running) runUnder(s *proc.Supervisor, c *tenure.Client, l holding) (pro
 
 // what is held.
 func (r *running) what() string {
-	if r.authority != "" {
+	switch {
+	case r.authority != "":
 		return "leadership"
+	case r.owns:
+		return "ownership of the slots"
 	}
 	return "lease"
 }

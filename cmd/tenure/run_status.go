@@ -45,6 +45,9 @@ type runStatus struct {
 	Run     string `json:"run"`
 	Attempt uint64 `json:"attempt"`
 	Outcome string `json:"outcome"`
+	// Table and Slots are what `slots claim` owned.
+	Table string        `json:"table"`
+	Slots []claimedJSON `json:"slots"`
 }
 
 // bequest is what the wrapper has to know of a hold if it has to act in the place of
@@ -81,6 +84,7 @@ func (st *runStatus) inherit(note string) {
 	if json.Unmarshal([]byte(note), &known) == nil {
 		st.Token, st.Owner, st.Node, st.Term = known.Token, known.Owner, known.Node, known.Term
 		st.Run, st.Attempt, st.Outcome = known.Run, known.Attempt, known.Outcome
+		st.Slots = known.Slots
 	}
 }
 
@@ -119,6 +123,9 @@ func (r *running) writeStatus(st runStatus) error {
 	r.mark(&st)
 	if st.Survivors == nil {
 		st.Survivors = []string{}
+	}
+	if st.Slots == nil {
+		st.Slots = []claimedJSON{}
 	}
 	body, err := json.Marshal(st)
 	if err != nil {

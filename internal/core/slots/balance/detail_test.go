@@ -262,3 +262,18 @@ func TestOnlyWhatMakesRoomForAHardPinIsLimited(t *testing.T) {
 		t.Fatalf("%+v", p.Rows)
 	}
 }
+
+// A shard on its way that is turned to its pin leaves its place to another one's pin.
+//
+// SPEC SL8
+func TestAShardTurnedToItsPinLeavesItsPlace(t *testing.T) {
+	t.Parallel()
+	s := held(4, 4)
+	s[0].Target, s[0].Pin, s[3].Pin = hostID(2), hostID(1), hostID(2)
+	w := newWorld(hosts(3), s, balance.Config{Settle: -1, Burst: -1})
+	w.Hosts[2].Capacity = 1
+	p := w.plan(t)
+	if p.Rows[0].Target != hostID(1) || p.Rows[3].Target != hostID(2) {
+		t.Fatalf("%+v", p.Rows)
+	}
+}

@@ -33,12 +33,12 @@
 //
 // For balance, the host furthest above its share gives a shard to the one furthest
 // below, as long as that makes the sum of their differences smaller and the shard is not
-// heavier than the greater of the two. No host both gives and takes, so with equal
-// shards the number of moves is the least that leads to balance: the greater of what
-// hosts have beyond their share rounded up, and of what hosts lack of their share rounded
-// down. With unequal loads the sum of differences falls with each move, so it ends, with
-// every host within the heaviest shard of its share; finding the fewest moves would be a
-// packing problem, and is not tried.
+// heavier than the greater of the two. With equal shards no host both gives and takes, and
+// the number of moves is the least that leads to balance: the greater of what hosts have
+// beyond their share rounded up, and of what hosts lack of their share rounded down. With
+// unequal loads the sum of differences falls with each move, so it ends, with every host
+// within the heaviest shard of its share (pins and capacities apart); finding the fewest
+// moves would be a packing problem, and is not tried.
 //
 // Nothing moves for balance until a host is outside Slack by at least a shard. Then it
 // goes on to full balance, over as many plans as the limits need (State.Balancing).

@@ -10,8 +10,8 @@ type Plan struct {
 	Hosts []HostRow
 	// Problems are what an operator should know.
 	Problems []Problem
-	// InFlight is how many hand-overs are under way with this plan, at most MaxMoves
-	// unless what is live changed since the last plan was read.
+	// InFlight is how many shards with a live owner have another host for target, at
+	// most MaxMoves.
 	InFlight int
 	// Voluntary is how many moves for balance begin with this plan, and Recent how many
 	// began within the window, these included.
@@ -32,7 +32,7 @@ type Row struct {
 	// Was is the target before, Target the one now; "" is none.
 	Was    string `json:"was,omitempty"`
 	Target string `json:"target,omitempty"`
-	// Reason is why Target is not Was; Keep if it is.
+	// Reason is why Target is not Was, and Keep if it is; Unplaced is why there is none.
 	Reason Reason `json:"reason"`
 	// Wanted is the target that MaxMoves, Window and Burst would have allowed without
 	// limit, WantedReason why it is not Target, and Wait what holds it back.

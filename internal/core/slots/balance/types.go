@@ -212,3 +212,14 @@ func (w Wait) String() string {
 
 // MarshalText writes the words.
 func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// UnmarshalText reads the words.
+func (w *Wait) UnmarshalText(b []byte) error {
+	for i, n := range waitNames {
+		if n == string(b) {
+			*w = Wait(i)
+			return nil
+		}
+	}
+	return invalid("wait", "%q is nothing to wait for", b)
+}

@@ -1,0 +1,218 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	tenure "github.com/tenure-project/tenure"
+	"github.com/tenure-project/tenure/internal/clock"
+	"github.com/tenure-project/tenure/internal/core/identity"
+	"github.com/tenure-project/tenure/internal/core/lease"
+	core "github.com/tenure-project/tenure/internal/core/slots"
+	"github.com/tenure-project/tenure/internal/core/slots/balance"
+	"github.com/tenure-project/tenure/internal/settle"
+	"github.com/tenure-project/tenure/store"
+)
+
+// campaign stands for leader of the table until ctx ends.
+func (h *Host) campaign(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := h.cfg.Session.Elect(ctx, LeaseName(h.name), h.lead)
+		if err != nil && ctx.Err() == nil {
+			h.log.Warn("slots: cannot stand for balancer, trying again", "table", h.name, "host", h.me.Owner, "error", err)
+		}
+		h.pause(ctx, h.every)
+	}
+}
+
+// leader is one leadership over a table.
+type leader struct {
+	h     *Host
+	token uint64
+	state balance.State
+	seen  map[string]time.Duration // when each incarnation was first seen
+	fails bool
+}
+
+// lead makes plans under the lease's token until ctx ends.
+func (h *Host) lead(ctx context.Context, l *tenure.Lease) error {
+	b := &leader{h: h, token: l.Token(), seen: map[string]time.Duration{}}
+	ctx, cancel := context.WithCancel(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer cancel()
+	for _, key := range []string{h.tableKey, h.planKey} {
+		watches.Go(func() { h.kickOn(ctx, key) })
+	}
+	for ctx.Err() == nil {
+		err := b.round(ctx)
+		switch fenced := (*core.FencedError)(nil); {
+		case errors.As(err, &fenced):
+			return lostTo(err)
+		case settle.LostRace(err): // a pin came first
+			h.pause(ctx, h.pace().Backoff)
+			continue
+		case err != nil && ctx.Err() == nil && !b.fails:
+			h.log.Warn("slots: cannot balance, trying again", "table", h.name, "token", b.token, "error", err)
+		}
+		b.fails = err != nil
+		b.rest(ctx)
+	}
+	return nil
+}
+
+// rest waits until something changed, but looks now and then: new hosts do not call.
+func (b *leader) rest(ctx context.Context) {
+	due := make(chan struct{})
+	t := b.h.k.Clock.AfterFunc(b.h.every, func() { close(due) })
+	defer t.Stop()
+	select {
+	case <-due:
+	case <-b.h.bal.kick:
+	case <-ctx.Done():
+	}
+	b.h.pause(ctx, b.h.limit/64) // what comes together is looked at together
+}
+
+// kickOn makes the leader look whenever key changed.
+func (h *Host) kickOn(ctx context.Context, key string) {
+	w := settle.Waiting{Clock: h.k.Clock, Most: h.ttl, Poll: h.k.Poll, Rand: h.k.Rand, Log: h.log}
+	for ctx.Err() == nil {
+		o, err := h.get(ctx, key, core.MaxTable)
+		looked := h.boot()
+		if err != nil && ctx.Err() == nil && retryable(err) {
+			h.pause(ctx, h.every)
+			continue
+		}
+		settle.Change(ctx, h.k.Store, key, o.Version, w)
+		poke(h.bal.kick)
+		clock.Sleep(h.k.Clock, looked+h.limit/32-h.boot(), ctx.Done())
+	}
+}
+
+// round reads everything, computes the plan that follows, and publishes it if a target is
+// another.
+func (b *leader) round(ctx context.Context) error {
+	h := b.h
+	l, err := h.readAll(ctx)
+	if err != nil {
+		return err
+	}
+	plan, ver, err := h.readPlan(ctx)
+	if err != nil || plan == nil {
+		return err
+	}
+	hosts, err := h.announced(ctx)
+	if err != nil {
+		return err
+	}
+	out, err := balance.Compute(b.input(l.table, plan, hosts))
+	if err != nil {
+		return err
+	}
+	shards := append([]core.Shard(nil), plan.Shards...)
+	changed := plan.Token < b.token // whoever led before is refused from now on
+	for i, r := range out.Rows {
+		changed = changed || shards[i].Target != r.Target
+		shards[i].Target = r.Target
+	}
+	if !changed {
+		b.state = out.State
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	next, err := plan.Publish(l.table, core.Publication{Token: b.token, Seq: plan.Seq, Shards: shards, Attempt: h.k.NewID()})
+	if err != nil {
+		return err
+	}
+	if _, err := h.writePlan(ctx, next, ver); err != nil {
+		return err
+	}
+	b.state = out.State
+	return nil
+}
+
+// input is what a plan rests on.
+func (b *leader) input(t *core.Table, plan *core.Plan, hosts []Announced) balance.Input {
+	now := b.h.boot()
+	return inputOf(balance.Input{Now: now, Config: b.h.cfg.Balance, State: b.state}, t, plan, hosts, b.h.lives, func(incarnation string) time.Duration {
+		since, known := b.seen[incarnation]
+		if !known {
+			since = now
+			b.seen[incarnation] = since
+		}
+		return since
+	})
+}
+
+// inputOf completes in. Who lives is told by the sessions, never by a clock.
+func inputOf(in balance.Input, t *core.Table, plan *core.Plan, hosts []Announced, lives func(*core.Host) bool, since func(incarnation string) time.Duration) balance.Input {
+	for i := range hosts {
+		a := &hosts[i]
+		in.Hosts = append(in.Hosts, balance.Host{
+			ID: a.Host.Owner, Incarnation: a.Host.Incarnation, Weight: a.Weight, Capacity: a.Capacity, Leaving: a.Leaving,
+			Alive: lives(&a.Host), Since: since(a.Host.Incarnation),
+		})
+	}
+	for _, s := range plan.Shards {
+		x := balance.Shard{Range: balance.Range(s.Range), Load: int64(min(s.Load, balance.MaxLoad)), Pin: s.Pin, Target: s.Target}
+		if r := t.RowAt(s.Range); r != nil && r.Held() {
+			x.Owner, x.Held = r.Host.Owner, lives(r.Host)
+		}
+		in.Shards = append(in.Shards, x)
+	}
+	return in
+}
+
+// lives reports whether a host is not known to be over; of a session it is found out in the
+// background. Of one that renews itself the table alone says nothing.
+func (h *Host) lives(o *core.Host) bool {
+	if o.Kind != lease.Session || o.Is(h.me) {
+		return true
+	}
+	who := identity.Owner{Incarnation: o.Incarnation, Term: o.Term}
+	if h.k.Identities.Known(o.Node, who) != nil {
+		return false
+	}
+	h.keepVigil(o.Node, who)
+	return true
+}
+
+// BalancePlan is who should have what, and why (SL8).
+type BalancePlan = balance.Plan
+
+// Preview is the plan that a host with this policy would make now if it began to lead, of
+// what the table, the pins and the announcements say; nothing is written. Hosts whose
+// sessions are over are left out as far as the store can tell at once. A table without
+// shards is ErrNotFound.
+func (t *Table) Preview(ctx context.Context, policy Balance) (*BalancePlan, error) {
+	v, err := t.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if v.Plan == nil {
+		return nil, store.Errorf(store.ErrNotFound, t.identity(), "preview", t.planKey, "table %q has no plan: make the table with shards", t.name)
+	}
+	known := map[string]bool{}
+	var fault error
+	lives := func(o *core.Host) bool {
+		alive, asked := known[o.Incarnation]
+		if !asked {
+			over, err := t.over(ctx, &core.Row{Host: o})
+			fault = errors.Join(fault, err)
+			alive = over == nil
+			known[o.Incarnation] = alive
+		}
+		return alive
+	}
+	now := t.boot()
+	in := inputOf(balance.Input{Now: now, Config: policy}, &core.Table{Rows: v.Rows}, v.Plan, v.Hosts, lives, func(string) time.Duration { return now })
+	if fault != nil {
+		return nil, fault
+	}
+	return balance.Compute(in)
+}
