@@ -35,10 +35,10 @@ func newLedgerLsCmd(a *app) *cobra.Command {
 		Short: "List the jobs of a namespace, or runs in one state",
 		Long: `Without --state, one line per job, with how many runs are in which state. With
 --state, one line per run: unknown (an attempt vanished, and must be settled),
-running, failed, committed, repeated (happened more than once, by what the ledger
-knows), abandoned (an attempt was given up, so that its effect may have come beside
-another's) or all. A table has the first 1,000 runs; --limit 0 lists all, and so
-does --json.
+running, failed, committed, repeated (happened more than once, by what the
+ledger knows), abandoned (an attempt was given up, so that its effect may have
+come beside another's) or all. A table has the first 1,000 runs; --limit 0
+lists all, and so does --json.
 Of a run that is over the occurrence is only known as long as its result is
 kept: ` + "`tenure ledger show`" + ` tells it.
 

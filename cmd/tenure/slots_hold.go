@@ -166,6 +166,8 @@ func (x *claiming) await(ctx context.Context, o *owning) error {
 // unowned says why the ranges are not owned once the wait for them ended with cause.
 func (x *claiming) unowned(cause, err error) error {
 	switch {
+	case len(x.command) == 0 && isA[*signalError](cause):
+		return nil // what is owned is released, which is no failure
 	case !isA[*waitedError](cause):
 		return cmp.Or(cause, err)
 	case err == nil:
