@@ -21,7 +21,7 @@ servers: ## fetch the servers that tests talk to into .cache, as far as this mac
 # alone: they use every processor themselves, and beside others they would measure
 # the machine. All the rest, of all modules, runs in one go, the longest first.
 EVERY  := $(addsuffix /...,$(MODULES))
-ALONE  := ./chaos ./cmd/tenure ./cmd/tenure/internal/agent ./internal/proc ./examples/stream
+ALONE  := ./chaos ./cmd/tenure ./cmd/tenure/internal/agent ./internal/proc ./examples/stream ./examples/shardedkv
 LONG   := ./sim ./store/sqlstore/pgstore ./store/etcdstore ./store/natsstore ./store/s3store ./store/azurestore ./store/gcsstore
 REST    = $(shell go list $(LONG) $(EVERY) | grep -vxF "$$(go list $(ALONE))")
 ATONCE ?= 2

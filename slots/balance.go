@@ -265,6 +265,7 @@ func (h *Host) move(ctx context.Context, q *part) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	defer h.ring() // for what came due meanwhile
 	defer func() { <-u.turn }()
 	h.mu.Lock()
 	h.dropLocked(q, fmt.Errorf("it moves to %q: %w", q.to, tenure.ErrReleased))
