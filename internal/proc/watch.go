@@ -59,6 +59,7 @@ func (r *run) watch() {
 			r.lose(r.hold.Err())
 		case <-gone:
 			gone = nil
+			r.collect()
 			r.begin(WrapperGone, r.s.times.grace)
 		case <-tick.c:
 			r.checkDeadline()
@@ -100,6 +101,7 @@ func (r *run) publish() {
 }
 
 func (r *run) lose(why error) {
+	r.collect() // a command that has ended by itself was not ended for this
 	if r.res.Lost == nil {
 		r.res.Lost = errors.Join(why) // never a typed nil
 	}
