@@ -61,7 +61,7 @@ cross:
 		echo "== core, tests too ($$os)"; go vet ./... || exit 1; \
 		echo "== the command ($$os)"; (cd cmd/tenure && go build -o /dev/null ./...) || exit 1; done
 
-sim: ## replay SEEDS simulated worlds (default 1000), 2/5 as many with sessions, 3/10 with ledgers, 1/4 with authorities
+sim: ## replay SEEDS simulated worlds (default 1000), 2/5 as many with sessions, 3/10 with ledgers, 1/4 with authorities, 1/5 with slots
 	cd sim && go test -count=1 -run 'TestSeeds' . -args -seeds $(SEEDS)
 
 bench: ## benchmarks against floors measured in the same run

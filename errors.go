@@ -112,7 +112,8 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // copy, or failed over to a lagging one. It is an [ErrRegressed].
 type RegressedError struct {
 	// Kind is what it is the counter of: "lease", "floor" (of the namespace), "node",
-	// "authority", "ledger" (of a job: its head's sequence). Name is its name.
+	// "authority", "slots" (of a table: its epochs), "ledger" (of a job: its head's
+	// sequence). Name is its name.
 	Kind, Name string
 	// Seen is the highest counter seen before, Now what the store shows.
 	Seen, Now uint64

@@ -47,14 +47,12 @@ type note struct {
 	Observation *lease.Observation `json:"observation,omitempty"`
 }
 
+// verdict is a probe that a store passed, as the folder keeps it.
 type verdict struct {
 	Identity string    `json:"identity"`
 	Driver   string    `json:"driver"`
 	At       time.Time `json:"at"`
 }
-
-// probeTrust is how long a probe's verdict stands (ST10).
-const probeTrust = 24 * time.Hour
 
 func openMemory(dir string, info store.Info, namespace string) (*memory, error) {
 	m := &memory{dir: dir, scope: info.Identity + "\x00" + namespace, seen: map[string]uint64{}}
@@ -218,17 +216,23 @@ func (m *memory) kept(name string) uint64 {
 
 func (m *memory) verdictPath() string { return m.path("\x00probe") }
 
-func (m *memory) probed(info store.Info) bool {
+// standing is what the verdict that the folder has of this store and driver is worth.
+func (m *memory) standing(info store.Info) standing {
 	if m.dir == "" {
-		return false
+		return unproven
 	}
 	var v verdict
 	body, err := os.ReadFile(m.verdictPath())
-	if err != nil || json.Unmarshal(body, &v) != nil {
-		return false
+	if err != nil || json.Unmarshal(body, &v) != nil || v.Identity != info.Identity || v.Driver != info.Driver {
+		return unproven
 	}
-	age := time.Since(v.At)
-	return v.Identity == info.Identity && v.Driver == info.Driver && age >= 0 && age < probeTrust
+	switch age := time.Since(v.At); {
+	case age < 0 || age >= probeTrust+probeRenewal:
+		return unproven
+	case age >= probeTrust:
+		return ageing
+	}
+	return proven
 }
 
 func (m *memory) setProbed(info store.Info) {

@@ -223,17 +223,14 @@ func (c *Client) explainGuard(ctx context.Context, err error) error {
 }
 
 // probeStore probes the store, or trusts a verdict of the last day for the same
-// place and driver revision (ST10).
+// place and driver revision (ST10). Of many processes that begin at once one probes.
 func (c *Client) probeStore(ctx context.Context) error {
 	info := c.st.Info()
-	if c.memory.probed(info) {
-		return nil
-	}
-	if _, err := store.Probe(ctx, c.st, store.ProbeOptions{Prefix: store.Prefix(c.namespace, "probe")}); err != nil {
+	return c.memory.probedOnce(ctx, c.clk, info, func() error {
+		c.log.Debug("probing the store: no verdict of the last day is kept", "store", info.Identity)
+		_, err := store.Probe(ctx, c.st, store.ProbeOptions{Prefix: store.Prefix(c.namespace, "probe")})
 		return err
-	}
-	c.memory.setProbed(info)
-	return nil
+	})
 }
 
 // Namespace is the namespace's name.

@@ -20,11 +20,12 @@ import (
 
 // FileLedger is the ledger of a site that has no store for a while: a log file on a
 // local disk, for the processes of one host (EX7). What keeps two of them apart is an
-// operating-system lock beside it, path with ".lock" at its end, which ends with its
-// process; its epochs are counted in the log. Import what it holds when the store is
-// there again. It is safe for concurrent use. It keeps no results, and every call reads
-// the whole file, which Compact makes as short as can be: it is for thousands of runs, not
-// for millions. Systems without flock, such as Windows, are refused.
+// operating-system lock beside it, path with ".lock" at its end (of the file that symbolic
+// links lead to), which ends with its process; its epochs are counted in the log. Import
+// what it holds when the store is there again. It is safe for concurrent use. It keeps no
+// results, and every call reads the whole file, which Compact makes as short as can be: it
+// is for thousands of runs, not for millions. Systems without flock, such as Windows, are
+// refused.
 type FileLedger struct {
 	path, agent, site string
 
@@ -155,7 +156,10 @@ func (f *FileLedger) lock(ctx context.Context, wait time.Duration) (*os.File, er
 // tryLock takes the lock if nobody has it; nil if somebody has. A file that was replaced
 // between its opening and its lock keeps nobody away who opens the path now.
 func (f *FileLedger) tryLock() (*os.File, error) {
-	path := f.path + ".lock"
+	path, err := f.lockPath()
+	if err != nil {
+		return nil, f.broken("lock", err)
+	}
 	for {
 		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {

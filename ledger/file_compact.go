@@ -42,7 +42,8 @@ func (f *FileLedger) Compact(ctx context.Context) error {
 	return nil
 }
 
-// replace puts a file of these lines in the log's place, durably.
+// replace puts a file of these lines in the log's place, durably. Owner and mode stay: the
+// log would be lost to its users otherwise.
 func (f *FileLedger) replace(lines io.Reader) error {
 	path, err := filepath.EvalSymlinks(f.path)
 	if err != nil {
@@ -57,7 +58,7 @@ func (f *FileLedger) replace(lines io.Reader) error {
 		return err
 	}
 	if _, err = io.Copy(tmp, lines); err == nil {
-		err = errors.Join(tmp.Chmod(was.Mode().Perm()), tmp.Sync())
+		err = errors.Join(keepOwner(tmp, was), tmp.Chmod(was.Mode().Perm()), tmp.Sync())
 	}
 	if err = errors.Join(err, tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), path)

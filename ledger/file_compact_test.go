@@ -62,7 +62,7 @@ func TestFileSiteIsCompacted(t *testing.T) {
 	if out := f.once(t, at(21), nothing); out.Epoch <= epoch {
 		t.Errorf("epoch %d follows %d", out.Epoch, epoch)
 	}
-	if all, err := os.ReadDir(dir); err != nil || len(all) != 4 { // the log, two locks, the link
+	if all, err := os.ReadDir(dir); err != nil || len(all) != 3 { // the log, its lock, the link
 		t.Errorf("%v, %v", all, err)
 	}
 }

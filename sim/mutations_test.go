@@ -16,7 +16,7 @@ const mutationSeeds = 60
 // a few worlds, first by a rule that says what happened. The same world without
 // the fault is clean.
 //
-// SPEC ST1 ST2 ST16 DL3 DL4 DL5 LS2 LS11 LS13 LS14 LS15
+// SPEC ST1 ST2 ST16 DL3 DL4 DL5 LS2 LS11 LS13 LS14 LS15 SL2 SL3 SL4 SL6
 // CASE B12
 func TestMutationsAreFound(t *testing.T) {
 	for name, m := range world.Mutations() {

@@ -35,6 +35,18 @@ func TestReplayOfLedgers(t *testing.T) {
 	replay(t, world.NewLedgerPlan, uint64(*seeds)/10, 2)
 }
 
+// And so with slots, where no host claims several ranges at one instant, each by itself,
+// but for a plan that moves two ranges of a host at one instant.
+func TestReplayOfSlots(t *testing.T) {
+	split := func(seed uint64) world.Plan {
+		p := world.NewSlotPlan(seed)
+		p.Split = true
+		return p
+	}
+	worlds := uint64(*seeds) / 10
+	replay(t, split, worlds, 2+worlds/10)
+}
+
 // again is how often a world may be played until it takes the same steps: on a busy
 // machine the scheduler's choices differ more often.
 const again = 4

@@ -76,6 +76,9 @@ func judge(t *testing.T, v world.Verdict) {
 		if v.Plan.Jobs > 0 {
 			of = "TestSeedsOfLedgers"
 		}
+		if v.Plan.Tables > 0 {
+			of = "TestSeedsOfSlots"
+		}
 		t.Errorf("a world broke; replay it with: go test ./sim -run '%s$' -seed %d -v\n%s", of, v.Plan.Seed, v.Report(*steps))
 	}
 }

@@ -76,7 +76,9 @@ func (h *Host) balance(ctx context.Context) (wait func()) {
 	}
 }
 
-// keepAnnounced writes the announcement, and again when it changed.
+// keepAnnounced writes the announcement, again when it changed, and anew if it is gone: a
+// leader that took this host for one that is gone may have removed it. It looks as seldom as
+// at rows that are all there.
 func (h *Host) keepAnnounced(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := h.announce(ctx); err != nil {
@@ -86,11 +88,25 @@ func (h *Host) keepAnnounced(ctx context.Context) {
 			h.pause(ctx, h.every)
 			continue
 		}
-		select {
-		case <-h.bal.leaves:
-		case <-ctx.Done():
+		for h.stands(ctx) {
 		}
 	}
+}
+
+// stands waits a while, and reports whether the announcement need not be written again.
+func (h *Host) stands(ctx context.Context) bool {
+	due := make(chan struct{})
+	t := h.k.Clock.AfterFunc(h.pace().Jitter(max(slow, 2*h.ttl)), func() { close(due) })
+	defer t.Stop()
+	select {
+	case <-due:
+	case <-h.bal.leaves:
+		return false
+	case <-ctx.Done():
+		return false
+	}
+	_, err := h.get(ctx, h.hostKey(h.me.Owner), core.MaxAnnounce)
+	return store.KindOf(err) != store.ErrNotFound
 }
 
 // announce tells whoever balances that the host is there.
@@ -170,7 +186,8 @@ func poke(c chan struct{}) {
 
 // keepFollowing does what the plan says, and again when it changed.
 func (h *Host) keepFollowing(ctx context.Context) {
-	w := settle.Waiting{Clock: h.k.Clock, Most: h.every, Poll: h.k.Poll, Rand: h.k.Rand, Log: h.log}
+	w := settle.Waiting{Clock: h.k.Clock, Most: h.every, Rand: h.k.Rand, Log: h.log}
+	last, changed := store.Version(""), h.boot()
 	for ctx.Err() == nil {
 		p, ver, err := h.readPlan(ctx)
 		if err != nil {
@@ -182,6 +199,13 @@ func (h *Host) keepFollowing(ctx context.Context) {
 		}
 		if p != nil {
 			h.follow(ctx, p)
+		}
+		if ver != last {
+			last, changed = ver, h.boot()
+			poke(h.bal.kick) // whoever leads looks: it may be a pin
+		}
+		if w.Poll = h.k.Poll; h.boot()-changed >= h.ttl { // nothing goes on
+			w.Poll = max(h.k.Poll, h.ttl/6)
 		}
 		settle.Change(ctx, h.k.Store, h.planKey, ver, w)
 	}
@@ -222,7 +246,7 @@ func (h *Host) follow(ctx context.Context, p *core.Plan) {
 
 // addLocked makes a range one that the host is to own.
 func (h *Host) addLocked(r Range) {
-	q := &part{rng: r, due: true, obs: map[uint16]core.Observation{}}
+	q := &part{rng: r, due: true, floor: h.gave[r], obs: map[uint16]core.Observation{}}
 	at, _ := slices.BinarySearchFunc(h.parts, r, func(q *part, r Range) int { return int(q.rng.A) - int(r.A) })
 	h.parts = slices.Insert(h.parts, at, q)
 	h.units[0].parts = h.parts

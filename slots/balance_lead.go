@@ -8,22 +8,25 @@ import (
 
 	tenure "github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/internal/clock"
-	"github.com/tenure-project/tenure/internal/core/identity"
-	"github.com/tenure-project/tenure/internal/core/lease"
 	core "github.com/tenure-project/tenure/internal/core/slots"
 	"github.com/tenure-project/tenure/internal/core/slots/balance"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
 
-// campaign stands for leader of the table until ctx ends.
+// campaign stands for leader of the table until ctx ends. Where the store wakes nobody, all
+// who waited for the lease would ask for it all the time: they try now and then.
 func (h *Host) campaign(ctx context.Context) {
+	stand, rest := h.cfg.Session.Elect, h.every
+	if _, can := store.AsWatcher(h.k.Store); !can {
+		stand, rest = h.cfg.Session.TryDo, h.ttl/2
+	}
 	for ctx.Err() == nil {
-		err := h.cfg.Session.Elect(ctx, LeaseName(h.name), h.lead)
-		if err != nil && ctx.Err() == nil {
+		err := stand(ctx, LeaseName(h.name), h.lead)
+		if err != nil && ctx.Err() == nil && !errors.Is(err, tenure.ErrHeld) && !errors.Is(err, tenure.ErrLost) {
 			h.log.Warn("slots: cannot stand for balancer, trying again", "table", h.name, "host", h.me.Owner, "error", err)
 		}
-		h.pause(ctx, h.every)
+		h.pause(ctx, rest)
 	}
 }
 
@@ -33,18 +36,23 @@ type leader struct {
 	token uint64
 	state balance.State
 	seen  map[string]time.Duration // when each incarnation was first seen
+	hosts *roster
 	fails bool
+
+	table, plan store.Version // at the last look
+	changed     time.Duration // when one of them was another than before
 }
 
 // lead makes plans under the lease's token until ctx ends.
 func (h *Host) lead(ctx context.Context, l *tenure.Lease) error {
-	b := &leader{h: h, token: l.Token(), seen: map[string]time.Duration{}}
 	ctx, cancel := context.WithCancel(ctx)
+	b := &leader{h: h, token: l.Token(), seen: map[string]time.Duration{}, hosts: newRoster(ctx, h)}
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	defer cancel()
-	for _, key := range []string{h.tableKey, h.planKey} {
-		watches.Go(func() { h.kickOn(ctx, key) })
+	watches.Go(func() { b.hosts.keep(ctx) })
+	if b.hosts.watch {
+		watches.Go(func() { h.kickOn(ctx, h.tableKey) })
 	}
 	for ctx.Err() == nil {
 		err := b.round(ctx)
@@ -63,10 +71,15 @@ func (h *Host) lead(ctx context.Context, l *tenure.Lease) error {
 	return nil
 }
 
-// rest waits until something changed, but looks now and then: new hosts do not call.
+// rest waits until something changed, but looks now and then: new hosts do not call. Where
+// the store wakes nobody it looks more often while something goes on.
 func (b *leader) rest(ctx context.Context) {
 	due := make(chan struct{})
-	t := b.h.k.Clock.AfterFunc(b.h.every, func() { close(due) })
+	wait := b.h.every
+	if !b.hosts.watch && b.h.boot()-b.changed < b.h.ttl {
+		wait = min(wait, b.h.k.Poll)
+	}
+	t := b.h.k.Clock.AfterFunc(wait, func() { close(due) })
 	defer t.Stop()
 	select {
 	case <-due:
@@ -79,15 +92,18 @@ func (b *leader) rest(ctx context.Context) {
 // kickOn makes the leader look whenever key changed.
 func (h *Host) kickOn(ctx context.Context, key string) {
 	w := settle.Waiting{Clock: h.k.Clock, Most: h.ttl, Poll: h.k.Poll, Rand: h.k.Rand, Log: h.log}
-	for ctx.Err() == nil {
+	for last, looks := store.Version(""), 0; ctx.Err() == nil; looks++ {
 		o, err := h.get(ctx, key, core.MaxTable)
 		looked := h.boot()
 		if err != nil && ctx.Err() == nil && retryable(err) {
 			h.pause(ctx, h.every)
 			continue
 		}
+		if o.Version != last && looks > 0 { // the end of a watch alone is no change
+			poke(h.bal.kick)
+		}
+		last = o.Version
 		settle.Change(ctx, h.k.Store, key, o.Version, w)
-		poke(h.bal.kick)
 		clock.Sleep(h.k.Clock, looked+h.limit/32-h.boot(), ctx.Done())
 	}
 }
@@ -104,10 +120,14 @@ func (b *leader) round(ctx context.Context) error {
 	if err != nil || plan == nil {
 		return err
 	}
-	hosts, err := h.announced(ctx)
+	if b.table != l.ver || b.plan != ver {
+		b.table, b.plan, b.changed = l.ver, ver, h.boot()
+	}
+	hosts, err := b.hosts.announced(ctx, b.urgent(l.table, plan))
 	if err != nil {
 		return err
 	}
+	defer b.hosts.planned()
 	out, err := balance.Compute(b.input(l.table, plan, hosts))
 	if err != nil {
 		return err
@@ -136,15 +156,33 @@ func (b *leader) round(ctx context.Context) error {
 	return nil
 }
 
+// urgent are the owners whose announcements a plan must rest on as they are now: those that
+// do not have what is meant for them, for they may be leaving, and this host if it leaves.
+func (b *leader) urgent(t *core.Table, plan *core.Plan) map[string]bool {
+	who := map[string]bool{}
+	for _, s := range plan.Shards {
+		if r := t.RowAt(s.Range); s.Target != "" && (r == nil || !r.Held() || r.Host.Owner != s.Target) {
+			who[s.Target] = true
+		}
+	}
+	b.h.mu.Lock()
+	defer b.h.mu.Unlock()
+	if b.h.bal.leaving {
+		who[b.h.me.Owner] = true
+	}
+	return who
+}
+
 // input is what a plan rests on.
 func (b *leader) input(t *core.Table, plan *core.Plan, hosts []Announced) balance.Input {
-	now := b.h.boot()
-	return inputOf(balance.Input{Now: now, Config: b.h.cfg.Balance, State: b.state}, t, plan, hosts, b.h.lives, func(incarnation string) time.Duration {
-		since, known := b.seen[incarnation]
+	now, before := b.h.boot(), b.seen
+	b.seen = make(map[string]time.Duration, len(hosts)) // whoever is gone is forgotten
+	return inputOf(balance.Input{Now: now, Config: b.h.cfg.Balance, State: b.state}, t, plan, hosts, b.hosts.lives, func(incarnation string) time.Duration {
+		since, known := before[incarnation]
 		if !known {
 			since = now
-			b.seen[incarnation] = since
 		}
+		b.seen[incarnation] = since
 		return since
 	})
 }
@@ -166,20 +204,6 @@ func inputOf(in balance.Input, t *core.Table, plan *core.Plan, hosts []Announced
 		in.Shards = append(in.Shards, x)
 	}
 	return in
-}
-
-// lives reports whether a host is not known to be over; of a session it is found out in the
-// background. Of one that renews itself the table alone says nothing.
-func (h *Host) lives(o *core.Host) bool {
-	if o.Kind != lease.Session || o.Is(h.me) {
-		return true
-	}
-	who := identity.Owner{Incarnation: o.Incarnation, Term: o.Term}
-	if h.k.Identities.Known(o.Node, who) != nil {
-		return false
-	}
-	h.keepVigil(o.Node, who)
-	return true
 }
 
 // BalancePlan is who should have what, and why (SL8).

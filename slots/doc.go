@@ -45,13 +45,28 @@
 // two writes. How many moves are under way at once, and how often the plan may change, is
 // bounded by [Balance]. A plan that is out of date misplaces shards, and that is all: who
 // serves is decided by the table. [Table.Pin] overrides it, [Host.Leave] empties a host
-// before it stops.
+// before it stops. What a host announced is removed ten minutes, or ten TTLs, after the
+// leader saw its session to be over; a host that finds its own gone announces itself anew
+// within about two TTLs.
+//
+// # Requests
+//
+// Where the store wakes nobody (an object store), an idle balanced host makes beside the
+// renewals of its session one look at the plan each TTL/6, one at the balancer's lease and
+// session about each 3/8 TTL, and one a minute or so at its rows and its announcement: some
+// 2,200 an hour with a TTL of 30 s, whatever the number of hosts. The leader makes about
+// 3,000 more, and for each host two looks at its session in a TTL and one at its announcement
+// (8 at most in one planning): some 4,000 an hour with 3 hosts and 32,000 with 100. So it
+// sees a dead host within 1.7 TTL, and one that asks to leave within a TTL. While something
+// moves they look each TTL/15, at most each second. A longer TTL makes all of it less.
 //
 // # Limits
 //
 // Where the table is one record, all hosts write to the same key. Self hosts there compete
-// at each renewal, and one whose store is slow loses to many fast ones: take sessions from
-// about ten hosts on. Two stores' tables are two tables. A trusted clock of the store, and
+// at each renewal: thirty hosts of ten ranges, and a hundred, keep them with a TTL of 30 s and
+// 20 ms to a request; a host warns once when hosts times the time of a write are more than
+// half of a renew interval (TTL/4), for then ranges lapse. Take sessions, best from about ten
+// hosts on. Two stores' tables are two tables. A trusted clock of the store, and
 // proofs of death other than a volume's lock and a session's end, are not used.
 //
 // docs/design/0009-slots.md has the whole argument.

@@ -124,17 +124,22 @@ func (f *files) readPart(ctx context.Context, part core.Range) (look, error) {
 			l.table = whole
 			return l, nil
 		}
-		if tries == 3 || !f.moved(ctx, l) {
+		switch moved, unread := f.moved(ctx, l); {
+		case unread != nil: // then nothing is known of any damage
+			return look{}, unread
+		case !moved:
 			return look{}, err
+		case tries == 3:
+			return look{}, store.Errorf(store.ErrUnavailable, f.identity(), "read table", f.tableKey, "it changed each of %d times while it was read", tries+1)
 		}
 	}
 }
 
 // moved reports whether the counter is another by now: then rows that do not fit to it are
 // no damage.
-func (f *files) moved(ctx context.Context, l look) bool {
+func (f *files) moved(ctx context.Context, l look) (bool, error) {
 	again, err := f.mustHead(ctx)
-	return err == nil && again.ver != l.ver
+	return err == nil && again.ver != l.ver, err
 }
 
 // assemble makes the table of the rows found, and notes their versions.

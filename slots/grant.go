@@ -72,9 +72,13 @@ func (h *Host) newGrant(r Range, epoch uint64) *Grant {
 	return g
 }
 
-// publish tells of a new grant in a goroutine of its own, after the end of the one before
-// it was told, and later of its end: for one range calls never overlap.
-func (h *Host) publish(g, before *Grant) {
+// publishLocked tells of a new grant in a goroutine of its own, after the end of the one
+// before it of that range was told, and later of its end: for one range calls never
+// overlap. The one before may have been taken away long ago; what counts is that whoever
+// was told of it is done with that.
+func (h *Host) publishLocked(g *Grant) {
+	before := h.latest[g.rng]
+	h.latest[g.rng] = g
 	claimed := make(chan struct{})
 	g.d.OnEnd(func() {
 		defer close(g.told)
@@ -86,7 +90,7 @@ func (h *Host) publish(g, before *Grant) {
 			h.cfg.OnLoss(g, err)
 		}
 	})
-	if h.cfg.OnClaim == nil {
+	if h.cfg.OnClaim == nil && (before == nil || h.cfg.OnLoss == nil) {
 		close(claimed)
 		return
 	}
@@ -95,6 +99,8 @@ func (h *Host) publish(g, before *Grant) {
 		if before != nil {
 			<-before.told
 		}
-		h.cfg.OnClaim(g)
+		if h.cfg.OnClaim != nil {
+			h.cfg.OnClaim(g)
+		}
 	}()
 }

@@ -14,6 +14,7 @@ import (
 	core "github.com/tenure-project/tenure/internal/core/slots"
 	"github.com/tenure-project/tenure/internal/deadline"
 	"github.com/tenure-project/tenure/internal/kit"
+	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/store"
 )
 
@@ -36,7 +37,9 @@ type HostConfig struct {
 	// TTL is how long the rows outlive their last renewal, MinTTL to MaxTTL in whole
 	// milliseconds, by default DefaultTTL; it must not be set under a session.
 	TTL time.Duration
-	// Session, if any, is what the rows live by; it is of the table's client.
+	// Session, if any, is what the rows live by; it is of the table's client. It has one
+	// host of an owner in a table at a time: another is ErrUnavailable until the one before
+	// has released everything, or the session is over.
 	Session *tenure.Session
 	// Volume, if any, lets a restart go on with its rows. It serves one host.
 	Volume *Volume
@@ -93,12 +96,19 @@ type Host struct {
 
 	index [Count]atomic.Pointer[Grant]
 
-	mu    sync.Mutex // guards what follows and what parts say; is not held over calls of others
-	parts []*part    // in configured order
-	units []*unit
-	begun time.Duration // the last whole refresh, on the boot clock
-	done  bool          // it grants no more
-	ended bool          // see finishAs
+	tenant tenancy // that no other host acts in this one's name
+
+	mu     sync.Mutex       // guards what follows and what parts say; is not held over calls of others
+	parts  []*part          // in configured order
+	gave   map[Range]uint64 // the last epoch of each range that a release was begun of
+	units  []*unit
+	latest map[Range]*Grant // the last grant of each range that was published
+	begun  time.Duration    // the last whole refresh, on the boot clock
+	early  time.Duration    // by how much the next comes before its time; see crowd
+	crowd  bool             // others renew in the same register
+	told   bool             // that they are too many
+	done   bool             // it grants no more
+	ended  bool             // see finishAs
 }
 
 // part is one range that the host is to own.
@@ -112,6 +122,8 @@ type part struct {
 	due     bool          // a look at it is wanted before the next refresh
 	rivals  []core.Row    // in the way at the last look
 	last    outcome       // of the last call
+	fails   int           // how many calls failed in a row
+	again   time.Duration // when the next try is due after one that failed (boot clock); 0 is none
 	stale   *Grant        // the last lapsed one that was looked at
 	leaving bool          // it is to be handed over, to whom is meant for it, or to nobody
 	to      string
@@ -150,7 +162,7 @@ func (t *Table) Host(cfg HostConfig) (*Host, error) {
 	if err := t.checkHost(cfg); err != nil {
 		return nil, err
 	}
-	h := &Host{cfg: cfg, ttl: cfg.TTL, bell: make(chan struct{}, 1), claims: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, ttl: cfg.TTL, bell: make(chan struct{}, 1), claims: make(chan struct{}, 1), gave: map[Range]uint64{}, latest: map[Range]*Grant{}}
 	h.me = &core.Host{Owner: cfg.Owner, Kind: lease.Self, Incarnation: t.k.NewID(), Addr: cfg.Addr}
 	if cfg.Session != nil {
 		h.session = cfg.Session.Kit()
@@ -186,6 +198,10 @@ func (h *Host) begin() error {
 		h.me.Volume = &v.mark
 	}
 	if h.session != nil {
+		if err := h.tenant.enter(h); err != nil {
+			h.finishAs(err)
+			return err
+		}
 		detach, err := h.session.Attach(h.Release)
 		if err != nil {
 			h.Close()
@@ -193,7 +209,12 @@ func (h *Host) begin() error {
 		}
 		h.detach = detach
 		h.under = deadline.NewUnder(h.session.Deadline)
-		h.under.OnEnd(func() { h.closeFor(endOf(h.under.Cause())) })
+		h.under.OnEnd(func() {
+			h.closeFor(endOf(h.under.Cause()))
+			if !h.session.Deadline.Live() {
+				h.tenant.leave() // nothing is written in its name any more
+			}
+		})
 	}
 	h.k.Background(func(ctx context.Context) {
 		select {
@@ -213,8 +234,8 @@ func (t *Table) checkHost(cfg HostConfig) error {
 		return bad("the TTL is the session's: leave it out")
 	case cfg.Session == nil && (cfg.TTL < MinTTL || cfg.TTL > MaxTTL || cfg.TTL%time.Millisecond != 0):
 		return bad("the TTL %v is not between %v and %v in whole milliseconds", cfg.TTL, MinTTL, MaxTTL)
-	case cfg.Session != nil && cfg.Session.Kit().Store != t.k.Store:
-		return bad("the session is of another client than the table")
+	case cfg.Session != nil && !t.knows(cfg.Session.Kit()):
+		return bad("the session is of another client, or another namespace, than the table")
 	}
 	if err := store.CheckName("owner", cfg.Owner); err != nil {
 		return err
@@ -223,6 +244,12 @@ func (t *Table) checkHost(cfg HostConfig) error {
 		return t.checkBalanced(cfg)
 	}
 	return errors.Join(checkRanges(cfg.Owner, cfg.Ranges), t.fitsRate(cfg, 1))
+}
+
+// knows reports whether whoever reads the table finds the session: a node of the same name
+// in another namespace is another one, and its end is no end of this.
+func (t *files) knows(s *kit.Session) bool {
+	return s.Store == t.k.Store && s.Namespace == t.k.Namespace
 }
 
 func checkRanges(owner string, ranges []Range) error {
@@ -312,8 +339,14 @@ func (h *Host) Grant(slot uint16) (g *Grant, ok bool) {
 
 // Lose tells the host that the epoch newer was seen where epochs are checked: a range of
 // slot that it holds under an older one ends at once, and no epoch below newer is served
-// again. It reports whether a range ended (SL6).
+// again. It reports whether a range ended (SL6). What is above guard.MaxToken is no epoch,
+// and ignored. One that leaves no room for later ones, which no table gives, ends the range
+// on this host for good.
 func (h *Host) Lose(slot uint16, newer uint64) bool {
+	if newer > record.MaxNumber {
+		h.log.Warn("slots: what was seen is no epoch, it is ignored", "table", h.name, "slot", slot, "number", newer)
+		return false
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	lost := false

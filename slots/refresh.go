@@ -3,6 +3,7 @@ package slots
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -75,8 +76,13 @@ func (h *Host) Refresh(ctx context.Context) Report {
 	now := h.boot()
 	h.mu.Lock()
 	h.begun = now
+	h.early = 0
+	if h.crowd {
+		h.early = time.Duration(h.k.Rand() * float64(h.every/8))
+	}
 	units := append([]*unit(nil), h.units...)
 	h.mu.Unlock()
+	h.endVigils()
 	return h.refresh(ctx, units, true)
 }
 
@@ -135,7 +141,7 @@ func (h *Host) all(u *unit, err error) []outcome {
 
 // pressing reports whether a part is to be looked at before the next refresh.
 func (p *part) pressing(now time.Duration) bool {
-	return !p.leaving && (p.due || p.ripe > 0 && p.ripe <= now || p.lapsed())
+	return !p.leaving && (p.due || p.ripe > 0 && p.ripe <= now || p.again > 0 && p.again <= now || p.lapsed())
 }
 
 // start lets the call of u run, unless one runs: then there is no answer. It goes on if
@@ -162,15 +168,16 @@ func (h *Host) start(u *unit, whole bool) chan []outcome {
 		}
 	}
 	for _, p := range parts {
-		p.due, p.ripe = false, 0
+		p.due, p.ripe, p.again = false, 0, 0
 		if p.grant != nil && p.grant.d.Cause() != nil {
 			p.stale = p.grant
 		}
 	}
 	h.calls.Go(func() {
 		defer h.ring()
-		defer func() { <-u.turn }()
-		answer <- h.call(u, parts)
+		out := h.call(u, parts)
+		<-u.turn // before the answer: whoever has it may call again at once
+		answer <- out
 	})
 	return answer
 }
@@ -202,6 +209,7 @@ func (h *Host) sum(did map[*part]outcome) Report {
 	defer h.mu.Unlock()
 	var r Report
 	news := 0
+	now, spread := h.boot(), h.k.Rand()
 	for _, p := range h.parts {
 		o, ok := did[p]
 		if !ok {
@@ -212,11 +220,29 @@ func (h *Host) sum(did map[*part]outcome) Report {
 			news++
 		}
 		p.last = o
+		h.retryLocked(p, now, spread)
 	}
 	if news > 0 && !h.done {
 		h.log.Warn("slots: calls failed, trying again", "table", h.name, "host", h.me.Owner, "ranges", len(r.Failed), "anew", news, "first", r.Failed[0].Range, "error", r.Failed[0].Err)
 	}
 	return r
+}
+
+// retryLocked has a part whose call failed looked at soon, and later each time that it fails
+// again (LS4). What failed together is tried together.
+func (h *Host) retryLocked(p *part, now time.Duration, spread float64) {
+	if p.last.did != failed || !passes(p.last.err) {
+		p.again, p.fails = 0, 0
+		return
+	}
+	wait := min(h.limit/8<<min(p.fails, 8), h.every)
+	p.again = now + wait/2 + time.Duration(spread*float64(wait/2))
+	p.fails++
+}
+
+// passes reports whether a call that failed with err is worth another soon.
+func passes(err error) bool {
+	return retryable(err) || settle.LostRace(err) && store.KindOf(err) != store.ErrNotFound || errors.Is(err, tenure.ErrExpired)
 }
 
 func (r *Report) add(rng Range, o outcome) {
@@ -288,14 +314,13 @@ func (h *Host) won(p *part, row *core.Row, sent deadline.Stamp) outcome {
 // giveLocked makes a new grant of p's range; nil if it came too late. What was given before
 // it is over.
 func (h *Host) giveLocked(p *part, epoch uint64, sent deadline.Stamp) *Grant {
-	before := p.grant
 	g := h.newGrant(p.rng, epoch)
 	if h.session == nil && !g.d.Extend(sent, h.life) || !g.d.Live() {
 		return nil
 	}
 	p.grant = g
 	h.place(g, g)
-	h.publish(g, before)
+	h.publishLocked(g)
 	return g
 }
 
@@ -313,7 +338,7 @@ func (h *Host) gone(p *part, g *Grant, cause error) outcome {
 
 // NextWake is how long it is until Refresh is to be called again: until the renew interval,
 // counted from the beginning of the last Refresh, is over, or the first grant lapses, or
-// a rival's row may fall; 0 if that is past (SL5).
+// a rival's row may fall, or a call that failed is to be tried again; 0 if that is past (SL5).
 func (h *Host) NextWake() time.Duration { return max(0, h.nextWake()-h.boot()) }
 
 // never is an instant that does not come.
@@ -349,6 +374,9 @@ func (h *Host) wakeLocked(u *unit, p *part, now time.Duration) time.Duration {
 		}
 		if p.ripe > 0 {
 			next = p.ripe
+		}
+		if p.again > 0 {
+			next = min(next, p.again)
 		}
 	}
 	if p.grant != nil && h.session == nil {

@@ -73,7 +73,9 @@ func (h *Host) reread(ctx context.Context, p *part, g *Grant) (err error, over b
 	if now == nil || !core.Adoptable(p.row, now, func(a string) bool { return slices.Contains(p.tried, a) }) {
 		return &core.LostError{Range: p.rng, Epoch: g.epoch, Now: now}, true
 	}
-	p.settled(*now, ver)
+	// What was tried over this very state may land yet.
+	pending := slices.DeleteFunc(p.tried, func(a string) bool { return a == now.Attempt })
+	p.row, p.ver, p.tried, p.doubt = now, ver, append([]string{now.Attempt}, pending...), false
 	return nil, false
 }
 

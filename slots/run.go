@@ -21,7 +21,7 @@ const slow = 30 * time.Second
 // interval is the pause between two refreshes.
 func (h *Host) interval() time.Duration {
 	if h.session == nil {
-		return h.every
+		return h.every - h.early
 	}
 	for _, p := range h.parts {
 		if p.grant == nil && !p.leaving {
@@ -73,8 +73,7 @@ func (h *Host) rest(ctx context.Context) (whole bool) {
 		h.mu.Lock()
 		turn := h.begun + h.interval()
 		h.mu.Unlock()
-		next := h.nextWake()
-		now := h.boot() // after it: what is due is due now
+		now, next := h.boot(), h.nextWake()
 		switch {
 		case now >= turn && next != never:
 			return true
@@ -129,6 +128,7 @@ func (p *part) lapsed() bool { return p.grant != nil && p.grant.d.Cause() != nil
 func (h *Host) Release(ctx context.Context) error { return h.release(ctx, tenure.ErrReleased) }
 
 func (h *Host) release(ctx context.Context, cause error) error {
+	done := h.tenant.settling()
 	h.stop(cause)
 	h.mu.Lock()
 	units := append([]*unit(nil), h.units...)
@@ -140,6 +140,8 @@ func (h *Host) release(ctx context.Context, cause error) error {
 	}
 	all.Wait()
 	h.finishAs(cause)
+	done()
+	h.tenant.over()
 	return errors.Join(errs...)
 }
 
@@ -162,6 +164,7 @@ func (h *Host) Close() {
 			h.settleUnit(u)
 		}
 	}
+	h.tenant.over()
 }
 
 // closeFor ends the host, and reports whether this call did.
@@ -185,8 +188,9 @@ func (h *Host) finishAs(cause error) bool {
 		h.under.End(cause)
 	}
 	if v := h.cfg.Volume; v != nil {
-		go func() { // a call that runs yet may still write in the volume's name
+		go func() { // what runs yet may still write in the volume's name
 			h.calls.Wait()
+			h.tenant.wait()
 			v.free()
 		}()
 	}
@@ -205,7 +209,15 @@ func (h *Host) releaseUnit(ctx context.Context, u *unit) error {
 
 // settleUnit goes on releasing in the background while the session lives.
 func (h *Host) settleUnit(u *unit) {
-	h.session.Settle("slots "+h.name, func(ctx context.Context) error { return h.freeUnit(ctx, u) })
+	done := h.tenant.settling()
+	h.session.Deadline.OnEnd(h.tenant.leave)
+	h.session.Settle("slots "+h.name, func(ctx context.Context) error {
+		err := h.freeUnit(ctx, u)
+		if err == nil || settle.LostRace(err) || errors.Is(err, tenure.ErrLost) {
+			done() // it is not called again
+		}
+		return err
+	})
 }
 
 func (h *Host) freeUnit(ctx context.Context, u *unit) error {
@@ -296,6 +308,7 @@ func (h *Host) freeRow(ctx context.Context, p *part, successor string, hold time
 	if err != nil {
 		return false, err
 	}
+	h.gives(p, p.row.Epoch)
 	_, err = h.replaceRow(ctx, p.ver, &next)
 	p.ver = ""
 	if err == nil {
@@ -303,6 +316,16 @@ func (h *Host) freeRow(ctx context.Context, p *part, successor string, hold time
 		return false, nil
 	}
 	return h.unfreed(err)
+}
+
+// gives notes that a release of that epoch is about to be sent. Whatever comes of it, and
+// whatever a read shows later, the host serves the range again only under a newer one,
+// whose write leaves the release nothing to free.
+func (h *Host) gives(p *part, epoch uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.floor = max(p.floor, epoch)
+	h.gave[p.rng] = max(h.gave[p.rng], epoch)
 }
 
 // unfreed says whether to try again after a release failed.
@@ -325,6 +348,7 @@ func (h *Host) freeAll(ctx context.Context, parts []*part, successor string, hol
 		for ; len(rest) > 0 && (h.form == core.RegisterForm || len(rel.Holds) < store.MaxChanges); rest = rest[1:] {
 			if r := l.table.RowAt(rest[0].rng); r != nil && r.Host.Is(h.me) {
 				rel.Holds = append(rel.Holds, core.Hold{Range: r.Range, Epoch: r.Epoch})
+				h.gives(rest[0], r.Epoch)
 			}
 		}
 		if len(rel.Holds) == 0 {

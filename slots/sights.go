@@ -81,25 +81,62 @@ type start struct {
 	owner identity.Owner
 }
 
-// keepVigil waits, once for all rows of a session, until it is over, and makes the host
-// look again then.
+// vigil is a wait for the end of a session.
+type vigil struct {
+	since time.Duration
+	quit  context.CancelFunc
+}
+
+// keepVigil waits, once for all rows of a session, until it is over or nothing of it is in
+// the way any more, and makes the host look again then.
 func (h *Host) keepVigil(node string, who identity.Owner) {
 	k := start{node, who}
-	if _, waiting := h.vigils.LoadOrStore(k, true); waiting {
+	ctx, quit := context.WithCancel(h.over)
+	if _, waiting := h.vigils.LoadOrStore(k, vigil{h.boot(), quit}); waiting {
+		quit()
 		return
 	}
-	h.k.Background(func(ctx context.Context) {
-		defer h.vigils.Delete(k)
+	h.awaitOver(ctx, k, func() { h.vigils.Delete(k); quit() })
+}
+
+// awaitOver waits in the background until a session is over, or ctx or the client ends.
+func (h *Host) awaitOver(ctx context.Context, k start, done func()) {
+	h.k.Background(func(closing context.Context) {
+		defer done()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(h.over, cancel)()
-		_, err := h.k.Identities.AwaitOver(ctx, node, who)
+		defer context.AfterFunc(closing, cancel)()
+		_, err := h.k.Identities.AwaitOver(ctx, k.node, k.owner)
 		switch {
 		case err == nil:
-			h.sessionEnded(node, who)
+			h.sessionEnded(k.node, k.owner)
 		case ctx.Err() == nil:
-			h.log.Warn("slots: cannot tell whether the session in the way is over", "table", h.name, "node", node, "error", err)
+			h.log.Warn("slots: cannot tell whether the session in the way is over", "table", h.name, "node", k.node, "error", err)
 		}
+	})
+}
+
+// endVigils ends the waits for sessions that nothing waits for any more: where the store
+// wakes nobody each of them is a request a second.
+func (h *Host) endVigils() {
+	wanted := map[start]bool{}
+	h.mu.Lock()
+	for _, p := range h.parts {
+		if p.grant == nil && !p.leaving {
+			for i := range p.rivals {
+				if o := p.rivals[i].Host; o != nil {
+					wanted[startOf(o)] = true
+				}
+			}
+		}
+	}
+	h.mu.Unlock()
+	old := h.boot() - h.every // a younger one may be of a call that runs
+	h.vigils.Range(func(k, v any) bool {
+		if v := v.(vigil); !wanted[k.(start)] && v.since <= old {
+			v.quit()
+		}
+		return true
 	})
 }
 

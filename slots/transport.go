@@ -250,7 +250,11 @@ func (t *Transport) replay(r *http.Request) (bodyReplay, error) {
 	case r.ContentLength <= 0 || r.ContentLength > t.c.Buffer:
 		return bodyReplay{first: r.Body}, nil
 	}
+	stop := context.AfterFunc(r.Context(), func() { closeBody(r) }) // as net/http does: a read may hang
 	kept, err := io.ReadAll(io.LimitReader(r.Body, r.ContentLength+1))
+	if !stop() {
+		return bodyReplay{}, store.CtxErr(r.Context(), "", "read the request's body", r.URL.Path)
+	}
 	if err == nil && int64(len(kept)) != r.ContentLength {
 		err = fmt.Errorf("it is not %d bytes long, as the request says", r.ContentLength)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure/store"
+	"github.com/tenure-project/tenure/store/faultstore"
 )
 
 // on makes a host serve from a volume.
@@ -128,5 +129,30 @@ func TestVolumeIsExclusive(t *testing.T) {
 			t.Fatal(err)
 		}
 		openedVolume(t, dir) // a first write that a crash cut off
+	})
+}
+
+// A host under a session that is closed goes on releasing in the volume's name: nobody else
+// has the volume before that is over, or its restart would lose what it was just given.
+//
+// SPEC SL3 LS8
+func TestVolumeIsKeptUntilReleased(t *testing.T) {
+	inTables(t, func(t *testing.T, w *tableWorld) {
+		v := openedVolume(t, t.TempDir())
+		a := w.host("a", []Range{rng(0, 9)}, as("n1"), on(v))
+		a.refresh().is(t, "claimed 0-9@1")
+		a.link.SetLink(faultstore.Refused)
+		a.Close()
+		bubbleSleep(time.Second)
+		synctest.Wait()
+		if err := v.Close(); err == nil {
+			t.Fatal("the volume is free while its host still writes")
+		}
+		a.link.SetLink(faultstore.Up)
+		bubbleSleep(15 * time.Second)
+		closeVolume(t, v)
+		if r := w.rows(); r[0].Held() {
+			t.Errorf("%+v", r[0])
+		}
 	})
 }

@@ -33,7 +33,9 @@ func routesOf(t *core.Table) []Route {
 
 // Watch calls changed at once, and then whenever ranges changed hands, until ctx ends; it
 // may call it too often. Where each row is kept by itself it watches the counter, which
-// every new owner raises: a release, and a restart under the same epoch, are not told.
+// every new owner raises. A release, and a restart under the same epoch, change their row
+// alone, so that ranges do not wait for each other, and are not told: whoever must know of
+// them reads now and then, as a [Router] does.
 // Where the store cannot watch, it polls as often as the client does. It returns the
 // store's error if that is not one that passes.
 func (t *Table) Watch(ctx context.Context, changed func()) error {

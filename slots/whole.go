@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	core "github.com/tenure-project/tenure/internal/core/slots"
 	"github.com/tenure-project/tenure/internal/deadline"
+	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/internal/settle"
 	"github.com/tenure-project/tenure/store"
 )
@@ -29,7 +31,7 @@ func (h *Host) workAll(ctx context.Context, u *unit, parts []*part) []outcome {
 		return nil
 	}
 	e := &effort{h: h, u: u, parts: parts, out: make(map[*part]outcome, len(parts))}
-	for wait := h.pace().Backoff / 4; e.step(ctx); wait = min(2*wait, h.limit/8) {
+	for wait := time.Duration(0); e.step(ctx); wait = min(max(2*wait, h.pace().Backoff/4), h.limit/8) {
 		if !h.pause(ctx, wait) {
 			e.fail = store.CtxErr(ctx, h.identity(), "refresh", h.tableKey)
 			break
@@ -69,7 +71,7 @@ func (e *effort) left() (held []bid, want []*part) {
 // step reads the table if need be, and decides about as much as one write takes, until
 // nothing is left or the table must be read again.
 func (e *effort) step(ctx context.Context) (again bool) {
-	l, err := e.look(ctx)
+	l, read, err := e.look(ctx)
 	if err != nil {
 		e.fail = err
 		return false
@@ -79,24 +81,37 @@ func (e *effort) step(ctx context.Context) (again bool) {
 		if err != nil || !ok {
 			e.u.known = look{}
 			e.fail = err
-			return err == nil || settle.LostRace(err)
+			lost := settle.LostRace(err)
+			if lost {
+				e.h.crowdIs(true)
+			}
+			return err == nil || lost
+		}
+		if read {
+			e.h.measure(l)
+			read = false
 		}
 		l, e.u.known = next, next
 	}
 	return false
 }
 
-// look is the table as the host itself left it, if it only renews, or read anew: what is in
-// the way of a claim is watched.
-func (e *effort) look(ctx context.Context) (look, error) {
+// look is the table as the host itself left it, if it only renews and nobody else writes, or
+// read anew: what is in the way of a claim is watched.
+func (e *effort) look(ctx context.Context) (l look, read bool, err error) {
 	held, want := e.left()
-	if e.u.known.ver != "" && e.h.session == nil && len(want) == 0 {
-		return e.u.known, nil
+	known := e.u.known
+	if known.ver != "" && e.h.session == nil && len(want) == 0 && !e.h.crowded() {
+		return known, false, nil
 	}
 	for _, b := range held {
 		want = append(want, b.p)
 	}
-	return e.h.readPart(ctx, hullOf(want))
+	l, err = e.h.readPart(ctx, hullOf(want))
+	if err == nil && known.ver != "" && l.ver == known.ver {
+		e.h.crowdIs(false)
+	}
+	return l, true, err
 }
 
 // hullOf is the least range that has all parts.
@@ -202,13 +217,13 @@ func (e *effort) claim(ctx context.Context, d *decision, want []*part) ([]bid, e
 	if len(want) == 0 {
 		return nil, nil
 	}
-	if err := e.h.crowded(d.before.table); err != nil {
+	if err := e.h.fits(d.before.table); err != nil {
 		for _, p := range want {
 			e.is(outcome{part: p, err: err})
 		}
 		return nil, nil
 	}
-	if e.h.form == core.RowsForm {
+	if want = e.possible(want); e.h.form == core.RowsForm {
 		want = want[:min(len(want), store.MaxChanges-1)]
 	}
 	var sights []core.Sight
@@ -234,6 +249,18 @@ func (e *effort) claim(ctx context.Context, d *decision, want []*part) ([]bid, e
 	return nil, nil
 }
 
+// possible are the parts that may be claimed at all: one that was fenced with a number that no
+// table gives must not take the others with it.
+func (e *effort) possible(want []*part) []*part {
+	return slices.DeleteFunc(slices.Clone(want), func(p *part) bool {
+		floor := e.h.floorOf(p)
+		if floor > record.MaxJump {
+			e.is(outcome{part: p, err: invalid("claim", p.rng.String(), "the epoch %d was seen, which leaves no room for later ones", floor)})
+		}
+		return floor > record.MaxJump
+	})
+}
+
 // claimSome adds the claims of want, and returns those that were made and those that have
 // something in their way.
 func (e *effort) claimSome(d *decision, want []*part, sights []core.Sight) (claims []bid, waits []outcome, err error) {
@@ -257,19 +284,4 @@ func (e *effort) claimSome(d *decision, want []*part, sights []core.Sight) (clai
 		claims = append(claims, bid{p: p, row: answers[i].Row})
 	}
 	return claims, waits, nil
-}
-
-// crowded refuses to claim in a register that so many hosts renew in that the store does
-// not take it (SL5).
-func (h *Host) crowded(t *core.Table) error {
-	if h.form != core.RegisterForm || h.session != nil {
-		return nil
-	}
-	hosts := map[string]bool{h.me.Incarnation: true}
-	for i := range t.Rows {
-		if r := t.Rows[i].Host; r != nil && r.Kind == Self {
-			hosts[r.Incarnation] = true
-		}
-	}
-	return h.fitsRate(h.cfg, len(hosts))
 }

@@ -60,11 +60,11 @@ var verdicts = []verdict{
 		""},
 	{exitUnknownRun, "an earlier attempt of the run vanished, and must be settled (once)", isA[*unknownRunError],
 		""},
-	{exitDone, "done already (ledger retry; once with --done-code 80)", is(ledger.ErrCommitted),
+	{exitDone, "done already (ledger retry; once with --done-code 80), or settled otherwise already (ledger settle)", isDone,
 		""},
 	{exitUnconfirmed, "the command returned 0 but the release, or the record of the run (once), is unconfirmed", is(tenure.ErrUnconfirmed),
 		"the lease lapses by itself after its TTL"},
-	{exitHeld, "held by another: who, since when; or the process is alive (node fence, node retire), or the attempt is running or was settled otherwise (ledger settle, ledger retry)", isHeld,
+	{exitHeld, "held by another: who, since when; or the process is alive (node fence, node retire), or the attempt is running (ledger settle, ledger retry)", isHeld,
 		""},
 	{exitDenied, "rights missing: which action", is(tenure.ErrDenied),
 		"mend these credentials, or grant them the missing right; `tenure doctor` checks all of them"},
@@ -104,6 +104,8 @@ func (e *usageError) Unwrap() error { return e.err }
 func isHeld(err error) bool {
 	return isA[*fileguard.BusyError](err) || is(tenure.ErrHeld, tenure.ErrAlive, ledger.ErrRunning, store.ErrConflict, store.ErrExists)(err)
 }
+
+func isDone(err error) bool { return isA[*settledError](err) || errors.Is(err, ledger.ErrCommitted) }
 
 func isUsage(err error) bool { return isA[*usageError](err) }
 

@@ -72,7 +72,7 @@ type resultJSON struct {
 func newRunJSON(namespace, job string, r ledger.RunInfo) runJSON {
 	j := runJSON{
 		Schema: schema, Namespace: namespace, Job: job, Run: r.ID.String(), State: runState(r), Committed: r.Committed, Repeated: r.Repeated,
-		Trigger: r.Trigger, At: instant(r.At), Attempts: []attemptJSON{},
+		Trigger: r.Trigger, At: ledgerInstant(r.At), Attempts: []attemptJSON{},
 	}
 	for _, at := range r.Attempts {
 		j.Attempts = append(j.Attempts, newAttemptJSON(at, r.Saved))
@@ -83,7 +83,7 @@ func newRunJSON(namespace, job string, r ledger.RunInfo) runJSON {
 func newAttemptJSON(at ledger.AttemptInfo, saved []ledger.Saved) attemptJSON {
 	j := attemptJSON{Site: at.Site, Attempt: at.Attempt, State: attemptState(at)}
 	if o := at.Open; o != nil {
-		j.Holder, j.Epoch, j.Since = o.Holder, o.Epoch, instant(time.UnixMilli(o.Since))
+		j.Holder, j.Epoch, j.Since = o.Holder, o.Epoch, ledgerInstant(time.UnixMilli(o.Since))
 	}
 	if at.Abandoned != nil {
 		j.Abandoned = at.Abandoned.By
@@ -93,7 +93,7 @@ func newAttemptJSON(at ledger.AttemptInfo, saved []ledger.Saved) attemptJSON {
 			continue
 		}
 		j.Holder, j.Epoch = s.Holder, s.Epoch
-		j.Result = &resultJSON{Exit: s.Exit, Why: s.Why, Started: instant(s.Started), Ended: instant(s.Ended), Output: append([]byte{}, s.Output...), OutputBytes: s.OutputBytes}
+		j.Result = &resultJSON{Exit: s.Exit, Why: s.Why, Started: ledgerInstant(s.Started), Ended: ledgerInstant(s.Ended), Output: append([]byte{}, s.Output...), OutputBytes: s.OutputBytes}
 	}
 	return j
 }
@@ -224,4 +224,16 @@ type exportedJSON struct {
 	Runs      int    `json:"runs"`
 	File      string `json:"file"`
 	Bytes     int64  `json:"bytes"`
+}
+
+// lastYear is the last that RFC 3339, and with it JSON, can write.
+const lastYear = 9999
+
+// ledgerInstant is instant, and null beyond the last year: the log of another program may
+// name any time, and one such run must not hide all others.
+func ledgerInstant(t time.Time) *time.Time {
+	if t.UTC().Year() > lastYear {
+		return nil
+	}
+	return instant(t)
 }

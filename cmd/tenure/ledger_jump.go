@@ -34,7 +34,11 @@ anything. The leases need ` + "`tenure jump --all`" + ` as well.`,
 			if err != nil {
 				return err
 			}
-			return a.withClient(ctx, func(c *tenure.Client) error { return a.jumpLedger(ctx, c, job, above, anew) })
+			with := a.withExisting // an empty store would be taken for the one that is gone
+			if anew {
+				with = func(ctx context.Context, f func(*tenure.Client) error) error { return a.withClient(ctx, f) }
+			}
+			return with(ctx, func(c *tenure.Client) error { return a.jumpLedger(ctx, c, job, above, anew) })
 		}),
 	}
 	cmd.Flags().Var(numberFlag{&above}, "above", "the highest sequence that any host has seen")

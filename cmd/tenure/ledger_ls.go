@@ -25,6 +25,7 @@ type ledgerListing struct {
 
 	t    table
 	more int // runs that the limit left out
+	open int // runs that are running, where unknown ones are listed
 	errs []error
 }
 
@@ -126,7 +127,11 @@ func (x *ledgerListing) list(ctx context.Context, c *tenure.Client) error {
 	if x.more > 0 {
 		fmt.Fprintf(x.a.stderr, "tenure: %d more are not listed: narrow the listing with --job or --state, or list all with --limit 0\n", x.more)
 	}
-	return x.a.endListing(&x.t, x.asJSON, x.errs, c.Namespace(), x.what(), "")
+	err := x.a.endListing(&x.t, x.asJSON, x.errs, c.Namespace(), x.what(), "")
+	if x.open > 0 && len(x.t.rows) == 1 && !x.asJSON {
+		fmt.Fprintf(x.a.stderr, "tenure: %d running: if a host died, its run is among them until somebody takes the job's lease over; see `tenure ledger ls --state running`\n", x.open)
+	}
+	return err
 }
 
 // what is listed, in words.
@@ -188,6 +193,9 @@ func (x *ledgerListing) one(ctx context.Context, c *tenure.Client, job string) e
 func (x *ledgerListing) runs(c *tenure.Client, job string, runs iter.Seq[ledger.RunInfo]) error {
 	for r := range runs {
 		if !inState(r, x.state) {
+			if x.state == stateUnknown && r.Running {
+				x.open++
+			}
 			continue
 		}
 		if x.asJSON {

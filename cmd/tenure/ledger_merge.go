@@ -286,7 +286,7 @@ func (a *app) importLogs(ctx context.Context, c *tenure.Client, g *ledger.Log, a
 		}
 		j := importedJSON{Schema: schema, Namespace: c.Namespace(), Job: job, Runs: got.Runs, Open: []attemptJSON{}, Seen: got.Seen}
 		for _, o := range got.Opens {
-			j.Open = append(j.Open, attemptJSON{Site: o.Site, Attempt: o.Attempt, State: stateOpen, Holder: o.Holder, Epoch: o.Epoch, Since: instant(time.UnixMilli(o.Since))})
+			j.Open = append(j.Open, attemptJSON{Site: o.Site, Attempt: o.Attempt, State: stateOpen, Holder: o.Holder, Epoch: o.Epoch, Since: ledgerInstant(time.UnixMilli(o.Since))})
 		}
 		if asJSON {
 			if err := a.json(j); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tenure-project/tenure"
 	"github.com/tenure-project/tenure/ledger"
+	"github.com/tenure-project/tenure/store"
 )
 
 // settling is one run of ledger settle or ledger retry.
@@ -59,13 +60,14 @@ committed: it did its work; the run is never started again. failed: it did not,
 and will not any more; the next ` + "`tenure once`" + ` tries the run again. abandoned:
 nobody knows, and the run is tried again all the same; if the attempt did its
 work, it comes twice. An attempt whose holder still has the job's lease is
-refused (75), after --wait.`,
+refused (75), after --wait; one that was settled otherwise is refused at once
+(80).`,
 		Example: `  tenure ledger settle backup 2026-03-01T02:30:00Z --attempt 1 --as committed --reason "the file is there"`,
 	}
 	a.aboutRun(cmd, func(ctx context.Context, c *tenure.Client, l *ledger.Ledger, run ledger.Run) error {
 		k, err := x.key(ctx, l, run)
 		if err == nil {
-			err = l.Settle(ctx, k, ledger.Verdict(x.verdict), x.opts)
+			err = settledOtherwise(l.Settle(ctx, k, ledger.Verdict(x.verdict), x.opts))
 		}
 		if err != nil {
 			return err
@@ -80,6 +82,22 @@ refused (75), after --wait.`,
 	_ = cmd.RegisterFlagCompletionFunc("as", cobra.FixedCompletions([]string{string(ledger.AsCommitted), string(ledger.AsFailed), string(ledger.AsAbandoned)}, cobra.ShellCompDirectiveNoFileComp))
 	x.addFlags(cmd)
 	return cmd
+}
+
+// settledError says that another verdict on an attempt stands. To wait never helps.
+type settledError struct{ err error }
+
+func (e *settledError) Error() string { return e.err.Error() }
+
+func (e *settledError) Unwrap() error { return e.err }
+
+// settledOtherwise tells that refusal of package ledger from every other error: lost
+// races it repeats by itself.
+func settledOtherwise(err error) error {
+	if errors.Is(err, store.ErrConflict) {
+		return &settledError{err}
+	}
+	return err
 }
 
 // before checks the flags ahead of everything else.

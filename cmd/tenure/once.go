@@ -251,8 +251,8 @@ func parseInstant(s string) (time.Time, error) {
 	switch {
 	case err != nil:
 		return t, fmt.Errorf("%q is not an instant such as 2026-03-01T02:30:00Z or 2026-03-01T02:30:00+01:00", s)
-	case t.UnixMilli() < 0 || t.Nanosecond()%int(time.Millisecond) != 0:
-		return t, errors.New("an occurrence is an instant in whole milliseconds from 1970 on")
+	case t.UnixMilli() < 0 || t.Nanosecond()%int(time.Millisecond) != 0 || t.UTC().Year() > lastYear:
+		return t, errors.New("an occurrence is an instant in whole milliseconds from 1970 to 9999, in UTC")
 	}
 	return t.UTC(), nil
 }

@@ -84,6 +84,12 @@ func TestStoreIsGone(t *testing.T) {
 			}
 			once().want(exitRegressed, `job "j": its ledger is gone`, "its volume mounted", "tenure ledger jump j --above 4")
 			jump := []string{"tenure", "ledger", "jump", "j", "--above", "4"}
+			p.unmount() // what the last one made
+			p.start(jump...).want(64, "there is no store at")
+			if _, err := os.Stat(p.storePath()); err == nil {
+				t.Error("the store was made, which --must-exist takes for the one that is gone")
+			}
+			p.start("tenure", "store", "init").want(0)
 			p.start(jump...).want(64, "job j has no ledger in this store", "--anew")
 			p.start(append(jump, "--anew")...).want(0, "at least 4")
 			p.start("tenure", "jump", "--all", "--above", "9").want(0)

@@ -253,6 +253,9 @@ func (w *onceWork) do(_ context.Context, a *ledger.Attempt) (ledger.Result, erro
 	if !whole {
 		o.a.warn("%s: nobody read the command's output to its end; the rest is lost", runText(o.run))
 	}
+	if err := k.trouble(); err != nil {
+		o.a.warn("%s: the command's output is not whole where it went to: %v", runText(o.run), err)
+	}
 	w.mu.Lock()
 	w.res, w.kept, w.keptOf = res, kept, n
 	w.mu.Unlock()
@@ -286,7 +289,10 @@ func (w *onceWork) result(res proc.Result) (ledger.Result, error) {
 		r.NotStarted, r.Why = true, err.Error()
 		return r, err
 	case res.Lost != nil:
-		r.Failed, r.Why = true, "the command was ended: "+res.Lost.Error()
+		// It may have ended by itself before that was seen, as beside processes of ours that
+		// were stopped. With 0 that is a commit, which is a fact at any epoch: called failed,
+		// it would be done again.
+		r.Why = whatBecame(res.End) + ": " + res.Lost.Error()
 	case res.End == proc.WrapperGone:
 		r.Why = "the command was ended: " + proc.ErrWrapperGone.Error()
 	case res.End == proc.Interrupted:

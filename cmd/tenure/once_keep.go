@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -32,6 +33,7 @@ type keeper struct {
 	mu    sync.Mutex
 	kept  []byte
 	total int64
+	lost  error // why output could not be passed on, unless its reader went away
 }
 
 // keepOutput puts a keeper between this process's standard output and whatever is
@@ -79,10 +81,26 @@ func (k *keeper) take(buf []byte) (n int, more bool) {
 	if n > 0 {
 		if _, err := k.to.Write(buf[:n]); err != nil {
 			_ = k.read.Close()
+			if !errors.Is(err, syscall.EPIPE) {
+				k.mu.Lock()
+				k.lost = err
+				k.mu.Unlock()
+			}
 			return n, false
 		}
 	}
 	return n, err == nil
+}
+
+// trouble is why output was lost that the command had written: it does not know, since a
+// pipe took it. Its reader's end is no trouble. Call it after end.
+func (k *keeper) trouble() error {
+	if k == nil {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lost
 }
 
 // end is what was kept of an output of total bytes, once the command's tree is gone. It

@@ -40,6 +40,10 @@ func TestWhichOccurrence(t *testing.T) {
 		{"--cron 30_2_*_*_* --tz Europe/Berlin", "2026-10-25T00:45:00Z", "2026-10-25T00:30:00Z"},
 		{"--cron 30_2_*_*_* --tz Europe/Berlin", "2026-10-25T01:30:00Z", ""}, // not twice
 		{"--cron */30_*_*_*_* --tz Europe/Berlin", "2026-10-25T01:30:00Z", "2026-10-25T01:30:00Z"},
+		{"--cron 0_6_*_*_5-1", "2026-03-01T06:30:00Z", "2026-03-01T06:00:00Z"}, // Friday to Monday, on a Sunday
+		{"--cron 0_6_*_*_5-1", "2026-03-03T06:30:00Z", ""},                     // and on a Tuesday
+		{"--cron 0_22-2_*_*_*", "2026-03-01T02:30:00Z", "2026-03-01T02:00:00Z"},
+		{"--cron 0_22-2_*_*_*", "2026-03-01T03:30:00Z", ""},
 		{"--at 2026-03-01T02:30:00+01:00", "2030-01-01T00:00:00Z", "2026-03-01T01:30:00Z"},
 		{"--at 2026-03-01T02:30:00.5Z", "2020-01-01T00:00:00Z", "2026-03-01T02:30:00.5Z"},
 	} {
@@ -54,6 +58,11 @@ func TestWhichOccurrence(t *testing.T) {
 		if want, _ := ledger.Occurrence("j", ledger.DefaultTrigger, run.At); c.want != "" && run.ID != want.ID {
 			t.Errorf("%s at %s is another run than that of its instant", c.flags, c.now)
 		}
+	}
+	_, err := whichRun(t, "--cron 0_6_*_*_*", "2026-03-01T09:00:00Z")
+	const says = "job j: nothing is due: the latest occurrence was 2026-03-01T06:00:00Z, longer ago than --late allows (1h0m0s; give more to make up for it); the next is 2026-03-02T06:00:00Z"
+	if err == nil || err.Error() != says {
+		t.Errorf("%v, want %s", err, says)
 	}
 	named, err := whichRun(t, "--run-id 2026-03-01T01:30:00Z", "2026-03-01T01:30:00Z")
 	if instant, _ := whichRun(t, "--at 2026-03-01T01:30:00Z", "2026-03-01T01:30:00Z"); err != nil || named.ID == instant.ID || !named.At.IsZero() {

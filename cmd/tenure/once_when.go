@@ -81,13 +81,20 @@ type notDueError struct {
 	job  string
 	late time.Duration
 	last time.Time // zero if there was none
+	next time.Time // zero if there is none
 }
 
 func (e *notDueError) Error() string {
+	text := fmt.Sprintf("job %s: nothing is due: ", showName(e.job))
 	if e.last.IsZero() {
-		return fmt.Sprintf("job %s: nothing is due: there was no occurrence yet", showName(e.job))
+		text += "there was no occurrence yet"
+	} else {
+		text += fmt.Sprintf("the latest occurrence was %s, longer ago than --late allows (%v; give more to make up for it)", instantText(e.last), e.late)
 	}
-	return fmt.Sprintf("job %s: nothing is due: the latest occurrence was %s, and --late is %v", showName(e.job), instantText(e.last), e.late)
+	if !e.next.IsZero() {
+		text += fmt.Sprintf("; the next is %s", instantText(e.next))
+	}
+	return text
 }
 
 // run is the run of the job that is meant at now.
@@ -102,7 +109,11 @@ func (o *occurrence) run(job string, now time.Time) (ledger.Run, error) {
 		return ledger.Occurrence(job, ledger.DefaultTrigger, at)
 	}
 	last, _ := ledger.Latest(o.schedule, now, pastAll)
-	return ledger.Run{}, &notDueError{job, o.late, last}
+	idle := &notDueError{job: job, late: o.late, last: last}
+	if next := nextOf(o.schedule, now, 1); len(next) > 0 {
+		idle.next = next[0]
+	}
+	return ledger.Run{}, idle
 }
 
 // pastAll is more than lies between two occurrences of anything: a 29 February comes at

@@ -259,7 +259,7 @@ func (r *running) verdict(l holding, res proc.Result, released error) (proc.Outc
 		err = &commandEndedError{whatBecame(res.End), res.Lost}
 		out.Code, st.End = exitNotCurrent, string(proc.Lost) // also where it merely could not be renewed
 	case errors.Is(released, tenure.ErrLost):
-		err = &commandEndedError{"the command had ended by itself", released}
+		err = &commandEndedError{whatBecame(proc.Exited), released}
 		out.Code, st.End = exitNotCurrent, string(proc.Lost)
 	case res.End == proc.WrapperGone:
 		err = &commandEndedError{whatBecame(res.End), errors.Join(proc.ErrWrapperGone, released)}
@@ -276,8 +276,11 @@ func (r *running) verdict(l holding, res proc.Result, released error) (proc.Outc
 }
 
 func whatBecame(e proc.End) string {
-	if e == proc.NotStarted {
+	switch e {
+	case proc.NotStarted:
 		return "the command was not started"
+	case proc.Exited:
+		return "the command had ended by itself"
 	}
 	return "the command was ended"
 }

@@ -194,7 +194,7 @@ func nextOf(s ledger.Schedule, t time.Time, n int) []time.Time {
 	next := []time.Time{}
 	for range n {
 		at, ok := s.Next(t)
-		if !ok {
+		if !ok || at.UTC().Year() > lastYear {
 			break
 		}
 		next, t = append(next, at.UTC()), at

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,6 +95,78 @@ func TestScheduleRunsAFewAtATime(t *testing.T) {
 	second.want(0)
 	if strings.Contains(second.output(), ": started") || strings.Count(lines(), "b") != jobs {
 		t.Errorf("something was started: %s", second.output())
+	}
+}
+
+// What cleans temporary files up takes the folder of the scheduler away: the jobs go on.
+//
+// SPEC UI1
+func TestScheduleOutlivesItsFolder(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "file")
+	tmp := p.path("tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "TMPDIR="+tmp)
+	p.write("jobs", "@every 500ms j -- echo x >>out\n")
+	s := p.start("tenure", "schedule", "jobs")
+	ran := func() int {
+		text, _ := os.ReadFile(p.path("out"))
+		return strings.Count(string(text), "x")
+	}
+	eventually(t, s.output, func() bool { return ran() > 0 })
+	all, err := filepath.Glob(tmp + "/tenure-schedule-*")
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	if err := os.Rename(all[0], tmp+"/gone"); err != nil {
+		t.Fatal(err)
+	}
+	before := ran() + 1 // one may be at it
+	eventually(t, s.output, func() bool { return ran() > before })
+	s.signal(syscall.SIGTERM)
+	s.want(0)
+	p.start("tenure", "ledger", "ls", "--job", "j", "--json").want(0, `"repeated":0`)
+}
+
+// The folder of the status files is made again if it is gone. One that somebody else put
+// in its place is left alone.
+//
+// SPEC UI1
+func TestScheduleFolder(t *testing.T) {
+	s, _ := tested(t)
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	folder := func() string {
+		if err := s.folder(); err != nil {
+			t.Fatal(err)
+		}
+		return s.dir
+	}
+	first := folder()
+	if again := folder(); filepath.Dir(first) != tmp || again != first {
+		t.Errorf("it is %s, then %s", first, again)
+	}
+	if err := os.Rename(first, filepath.Join(tmp, "gone")); err != nil {
+		t.Fatal(err)
+	}
+	second := folder()
+	for _, harm := range []func() error{
+		func() error { return os.Mkdir(second, 0o700) },
+		func() error { return os.Symlink(first, second) },
+	} {
+		if err := errors.Join(os.Rename(second, second+".gone"), harm()); err != nil {
+			t.Fatal(err)
+		}
+		third := folder()
+		if third == second || third == first {
+			t.Errorf("what a stranger put at %s is used", third)
+		}
+		second = third
+	}
+	if info, err := os.Stat(second); err != nil || !info.IsDir() || info.Mode().Perm()&0o077 != 0 {
+		t.Errorf("%v, %v", info, err)
 	}
 }
 

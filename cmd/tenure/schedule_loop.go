@@ -36,7 +36,8 @@ type scheduler struct {
 	exists   bool // the store must
 	way      []string
 	program  string
-	dir      string // for status files
+	dir      string      // for status files; see folder
+	made     os.FileInfo // what dir is
 	looks    *looker
 	jobs     map[string]*task
 	live     map[*task]bool // those that have a place, also of jobs that are not in the file any more
@@ -50,6 +51,7 @@ type task struct {
 	scheduled
 	last    time.Time     // the latest occurrence that was begun
 	at      time.Time     // the one that has a place, or had the last
+	status  string        // the status file of its process
 	process *exec.Cmd     // nil if none is
 	tries   int           // how often it was not begun
 	again   time.Duration // of the boot clock, which nobody sets: not before this; 0 if any time
@@ -84,7 +86,22 @@ func (s *scheduler) prepare() error {
 		t.url = t.withoutMaking()
 	}
 	s.looks = newLooker(s.a, t)
-	if s.dir, err = os.MkdirTemp("", "tenure-schedule-"); err != nil {
+	return s.folder()
+}
+
+// folder makes the folder of the status files, and another one if it is gone: what cleans
+// temporary files up takes it for old where a job runs once a month.
+func (s *scheduler) folder() error {
+	if s.made != nil {
+		if is, err := os.Lstat(s.dir); err == nil && os.SameFile(is, s.made) {
+			return nil // nobody else's that has its name
+		}
+	}
+	var err error
+	if s.dir, err = os.MkdirTemp("", "tenure-schedule-"); err == nil {
+		s.made, err = os.Lstat(s.dir)
+	}
+	if err != nil {
 		return store.Wrap(store.ErrInvalid, "", "make a temporary folder", os.TempDir(), err)
 	}
 	return nil
@@ -185,7 +202,13 @@ func (s *scheduler) pass(sig os.Signal) {
 
 // start starts the process of a job's occurrence.
 func (s *scheduler) start(t *task) {
-	args := []string{"once", "--job=" + t.Name, "--at=" + instantText(t.at), "--status-file=" + s.statusFile(t)}
+	if err := s.folder(); err != nil {
+		delete(s.live, t)
+		s.postpone(t, errorText(err))
+		return
+	}
+	t.status = s.statusFile(t)
+	args := []string{"once", "--job=" + t.Name, "--at=" + instantText(t.at), "--status-file=" + t.status}
 	if s.a.flags.verbose {
 		args = append(args, "--verbose")
 	} else {
@@ -200,7 +223,7 @@ func (s *scheduler) start(t *task) {
 	cmd.Env = s.a.env.with(s.way...)
 	cmd.Stdout, cmd.Stderr = s.a.stdout, s.a.stderr
 	apart(cmd)
-	_ = os.Remove(s.statusFile(t)) // of the occurrence before
+	_ = os.Remove(t.status) // of the occurrence before
 	s.say("job %s, occurrence %s: started", showName(t.Name), instantText(t.at))
 	if err := cmd.Start(); err != nil {
 		delete(s.live, t)
@@ -244,7 +267,7 @@ func (s *scheduler) finish(t *task) {
 // was killed did the work is for the ledger to say, so trying again is safe then, too.
 func (s *scheduler) undone(t *task) bool {
 	var st runStatus
-	text, err := os.ReadFile(s.statusFile(t))
+	text, err := os.ReadFile(t.status)
 	if err != nil || json.Unmarshal(text, &st) != nil {
 		return true
 	}

@@ -152,13 +152,15 @@ func TestScheduleDecidesByTheStatusFile(t *testing.T) {
 		{`{"end":"exited","outcome":"failed","code":3}`, false},
 		{`{"end":"lost","outcome":"unsettled","code":76}`, false},
 	} {
-		_ = os.Remove(s.statusFile(s.jobs["j"]))
+		j := s.jobs["j"]
+		j.status = s.statusFile(j)
+		_ = os.Remove(j.status)
 		if c.status != "" {
-			if err := os.WriteFile(s.statusFile(s.jobs["j"]), []byte(c.status), 0o600); err != nil {
+			if err := os.WriteFile(j.status, []byte(c.status), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if got := s.undone(s.jobs["j"]); got != c.again {
+		if got := s.undone(j); got != c.again {
 			t.Errorf("%q: tried again is %v, want %v", c.status, got, c.again)
 		}
 	}

@@ -131,7 +131,30 @@
 //	     two never as one that is committed. Where nothing goes wrong a function
 //	     begins once. A listing shows all of that.
 //
-// R1, R4, R5 and R7 look at all clocks at one instant of true time, which no
+// Of worlds with tables of slots, whose hosts come back under their names:
+//
+//	R42  At one instant at most one host answers for a slot, under an epoch that the
+//	     table gave for it and that is not below one answered before; none once its
+//	     row fell or was released, nor, renewing itself, longer than two thirds of its
+//	     TTL after its last sign of life arrived.
+//	R43  A table moves by legal steps only: the counter never falls, an epoch is new and
+//	     above the counter before it, those of a slot only rise, rows never overlap. A
+//	     row is renewed, claimed and released by its own process, goes on under its
+//	     epoch after a restart only under the same volume's lock, and is released only
+//	     after nobody answers. A write that decides nothing is none. No older leader's
+//	     plan follows a newer one's.
+//	R44  A row falls by observation only after it stood unchanged for its TTL of true
+//	     time; so does a forced end for the superseded TTL, and a hand-over to somebody
+//	     else for its hold. One of a session falls as R22 says.
+//	R45  A resource that checks epochs takes none after a newer one and none of two
+//	     hosts, and refuses nobody who is the slot's host.
+//	R46  Grants are what the table gave. A range is called lost only when it is, and
+//	     where nothing goes wrong never; a host that is closed, or was told of a newer
+//	     epoch, answers no more; who is refused everything has written nothing.
+//	R47  When the faults have ended all slots of every table can be served within a
+//	     bound.
+//
+// R1, R4, R5, R7, R42 and R44 look at all clocks at one instant of true time, which no
 // process can. Where an operator vouched for the death of a process that did
 // crash, what is left of it does not count.
 //
@@ -144,5 +167,6 @@
 // goroutines of one process wake that wait for one event, such as the closing of
 // their client: one world in some hundreds then differs by microseconds in that
 // process; with authorities one in twelve does, where a leadership ends and its caller
-// acts at one instant. A changed program gives a changed world.
+// acts at one instant. Where a host of a table with rows of their own claims several
+// ranges at one instant, the order of its claims is the scheduler's, too. A changed program gives a changed world.
 package world

@@ -113,6 +113,9 @@ func (o *oracle) sample() {
 	for _, name := range o.w.Plan.AuthorityNames() {
 		o.oneLeader(o.authorities[name])
 	}
+	for _, name := range o.w.Plan.TableNames() {
+		o.oneHost(o.tables[name])
+	}
 }
 
 // lost judges that p calls a lease lost (R11). A lease that merely expired may

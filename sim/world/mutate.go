@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tenure-project/tenure/authority"
+	"github.com/tenure-project/tenure/store"
 	"github.com/tenure-project/tenure/store/faultstore"
 )
 
@@ -43,6 +44,9 @@ type Mutation struct {
 	jobs        bool                                          // the world has jobs
 	instant     func(p *Proc, at time.Time) time.Time         // what a run's id is made of instead of its occurrence
 	meddles     bool                                          // another site does what is about to begin here
+	slots       bool                                          // the world has tables of slots
+	blind       func(e effect) bool                           // a write whose condition is not looked at
+	recast      func(e effect) []store.Change                 // what is committed instead; nil: the changes
 	blow        blow                                          // that strikes most, if not the zero value
 }
 
@@ -58,7 +62,7 @@ func (m *Mutation) answered(p *Proc, key string, took time.Duration) {
 
 // Control is the mutation without its fault: it only makes the same plan.
 func (m Mutation) Control() Mutation {
-	return Mutation{Prepare: m.Prepare, sessions: m.sessions, authorities: m.authorities, jobs: m.jobs, meddles: m.meddles}
+	return Mutation{Prepare: m.Prepare, sessions: m.sessions, authorities: m.authorities, jobs: m.jobs, slots: m.slots, meddles: m.meddles}
 }
 
 // Plan draws the plan of the kind of world that m is about.
@@ -72,6 +76,9 @@ func (m Mutation) Plan(seed uint64) Plan {
 	}
 	if m.jobs {
 		p = NewLedgerPlan(seed)
+	}
+	if m.slots {
+		p = NewSlotPlan(seed)
 	}
 	p.Mutation = m
 	return p

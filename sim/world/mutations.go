@@ -14,7 +14,7 @@ import (
 // rules of which at least one must find it.
 func Mutations() map[string]Mutation {
 	all := map[string]Mutation{}
-	for _, m := range slices.Concat(brokenStores(), brokenClocks(), brokenPeople(), brokenNames(), brokenAuthorities(), brokenLedgers()) {
+	for _, m := range slices.Concat(brokenStores(), brokenClocks(), brokenPeople(), brokenNames(), brokenAuthorities(), brokenLedgers(), brokenSlots()) {
 		all[m.Name] = m
 	}
 	return all
@@ -96,9 +96,16 @@ func brokenPeople() []Mutation {
 	}
 }
 
-// rollBack puts the first lease back to what it was some time ago.
-func (w *World) rollBack(ctx context.Context) {
-	key := store.Key(Namespace, "lease", w.Plan.Names()[0])
+// restored is what rollBack puts back.
+func (w *World) restored() string {
+	if w.Plan.Tables > 0 {
+		return store.Key(Namespace, "slots", w.Plan.TableNames()[0])
+	}
+	return store.Key(Namespace, "lease", w.Plan.Names()[0])
+}
+
+// rollBack puts a key back to what it was some time ago.
+func (w *World) rollBack(ctx context.Context, key string) {
 	for wait(ctx, w.Plan.TTL) == nil {
 		o, err := w.place.mem.Get(ctx, key, 1<<20)
 		if err != nil || wait(ctx, 3*w.Plan.TTL) != nil {

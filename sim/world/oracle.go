@@ -27,6 +27,7 @@ type oracle struct {
 	nodes       map[string]*nodeState
 	authorities map[string]*authorityState
 	jobs        map[string]*jobState
+	tables      map[string]*tableState
 	floor       uint64
 	broken      []string
 	closed      bool // nothing counts any more
@@ -65,7 +66,7 @@ type tenureID struct {
 func tenureOf(t lease.Tenure) tenureID { return tenureID{t.Owner.Incarnation, t.Token} }
 
 func newOracle(w *World) *oracle {
-	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[tenureID]bool{}, nodes: map[string]*nodeState{}, authorities: map[string]*authorityState{}, jobs: map[string]*jobState{}, stats: map[string]int{}}
+	o := &oracle{w: w, leases: map[string]*leaseState{}, byName: map[string]*leaseState{}, archived: map[string]map[tenureID]bool{}, nodes: map[string]*nodeState{}, authorities: map[string]*authorityState{}, jobs: map[string]*jobState{}, tables: map[string]*tableState{}, stats: map[string]int{}}
 	for _, name := range w.Plan.Names() {
 		ls := &leaseState{name: name, handed: map[tenureID]*Handle{}, guard: guard{owners: map[uint64]*Handle{}}}
 		o.leases[store.Key(Namespace, "lease", name)] = ls
@@ -80,6 +81,9 @@ func newOracle(w *World) *oracle {
 	}
 	for _, name := range w.Plan.JobNames() {
 		o.jobs[name] = newJobState(o, name)
+	}
+	for _, name := range w.Plan.TableNames() {
+		o.tables[name] = newTableState(w.Plan, name)
 	}
 	return o
 }
@@ -138,6 +142,10 @@ func (o *oracle) applied(e effect) {
 	}
 	if js := o.jobOf(e.key); js != nil {
 		o.ledgerEffect(js, e)
+		return
+	}
+	if ts := o.tableOf(e.key); ts != nil {
+		o.tableEffect(ts, e)
 		return
 	}
 	switch {

@@ -27,6 +27,9 @@ type effect struct {
 	body []byte
 	over store.Version
 	do   func(ctx context.Context) (store.Version, error)
+
+	changes []store.Change   // of a commit
+	made    *[]store.Version // what it made of them
 }
 
 // apply carries e out and tells the oracle.
@@ -39,6 +42,7 @@ func (pl *place) apply(e effect) (store.Version, error) {
 	if twist := pl.w.mutation.twist; twist != nil && (e.op == faultstore.OpReplace || e.op == faultstore.OpCreate && pl.w.mutation.jobs) {
 		e.twisted(pl.mem, twist(e))
 	}
+	e.mutated(pl)
 	v, err := e.do(context.Background())
 	if err != nil {
 		pl.w.oracle.refused(e, err)
@@ -82,6 +86,12 @@ func (pl *place) get(ctx context.Context, mem *memstore.Store, key string, limit
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	return mem.Get(ctx, key, limit)
+}
+
+func (pl *place) scan(mem *memstore.Store, r store.ScanRange) ([]store.Keyed, error) {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	return mem.Scan(context.Background(), r)
 }
 
 func (pl *place) list(ctx context.Context, mem *memstore.Store, prefix, after string) (keys []string, err error) {

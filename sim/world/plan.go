@@ -37,6 +37,14 @@ type Plan struct {
 	Interval time.Duration
 	Guard    Guarded
 	Merges   bool
+	// Tables is how many tables of slots there are; 0 makes a world without any. In one
+	// that is Balanced, hosts serve what a plan of so many Shards means for them. Split lets
+	// a process have a host for each range that is renewed by itself: of one host with
+	// several the scheduler says which claims first.
+	Tables   int
+	Balanced bool
+	Split    bool
+	Shards   int
 	// NoDelete denies every deletion of a certificate or an object of an authority,
 	// NoList fails every listing of certificates, and lets every second listing of an
 	// authority's objects hang.
@@ -152,6 +160,9 @@ func (p Plan) String() string {
 	if p.Jobs > 0 {
 		s += fmt.Sprintf(", %d jobs every %v, %v, %v, merges %v", p.Jobs, p.Interval, p.Unknown, p.Guard, p.Merges)
 	}
+	if p.Tables > 0 {
+		s += fmt.Sprintf(", %d tables, rows %v, balanced %v", p.Tables, p.Powers.Has(store.CanCommit), p.Balanced)
+	}
 	if p.Mutation.Name != "" {
 		s += ", mutation: " + p.Mutation.Name
 	}
@@ -164,7 +175,7 @@ func (p Plan) Names() []string {
 	for i := len(names); i < p.Leases; i++ {
 		names = append(names, fmt.Sprintf("lease-%03d", i))
 	}
-	return append(names, p.jobLeases()...)
+	return append(append(names, p.jobLeases()...), p.tableLeases()...)
 }
 
 // NodeNames are the nodes.

@@ -88,6 +88,27 @@ func (x port) Replace(ctx context.Context, key string, body []byte, over store.V
 	return v, err
 }
 
+// Commit makes several changes at once.
+func (x port) Commit(ctx context.Context, changes []store.Change) (made []store.Version, err error) {
+	err = x.call(ctx, faultstore.OpCommit, changes[0].Key, func(ctx context.Context) error {
+		made, err = x.Store.Commit(ctx, changes)
+		return err
+	})
+	return made, err
+}
+
+// Scan reads several keys at one instant.
+func (x port) Scan(ctx context.Context, r store.ScanRange) (found []store.Keyed, err error) {
+	err = x.call(ctx, faultstore.OpScan, r.From, func(ctx context.Context) error {
+		found, err = x.Store.Scan(ctx, r)
+		return err
+	})
+	for i := range found {
+		found[i].Body = x.p.w.mutation.read(x.p, found[i].Key, found[i].Body)
+	}
+	return found, err
+}
+
 // Delete removes key.
 func (x port) Delete(ctx context.Context, key string) error {
 	return x.call(ctx, faultstore.OpDelete, key, func(ctx context.Context) error { return x.Store.Delete(ctx, key) })

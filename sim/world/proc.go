@@ -80,7 +80,7 @@ func (p *Proc) toll(op faultstore.Op, key string) (number int) {
 	if time.Since(p.since) > p.w.Plan.TTL {
 		p.since, p.calls = time.Now(), 0
 	}
-	if p.calls++; p.calls == busiest+100*p.w.Plan.Leases+1000*p.w.Plan.Authorities {
+	if p.calls++; p.calls == busiest+100*p.w.Plan.Leases+1000*(p.w.Plan.Authorities+p.w.Plan.Tables) {
 		p.w.oracle.failNow("R16", "%s made %d calls within %v, the last a %s of %s", p.name, p.calls, time.Since(p.since), op, short(key))
 		p.Crash()
 	}

@@ -37,7 +37,7 @@ func play(p Plan) Verdict {
 		others.Go(func() { fate{w, dice(p.Seed, "fate")}.rage(ctx) })
 	}
 	if p.Mutation.rollback {
-		others.Go(func() { w.rollBack(ctx) })
+		others.Go(func() { w.rollBack(ctx, w.restored()) })
 	}
 	if p.Mutation.releases || p.Mutation.unseals {
 		others.Go(func() { w.meddle(ctx) })
@@ -127,8 +127,10 @@ func (p *Proc) main(slot int) {
 		callers.Go(func() { p.actor(fmt.Sprint("caller", i)).live(p.until(i)) })
 	}
 	if nodes := p.w.Plan.Nodes; nodes > 0 {
-		callers.Go(func() { p.actor("member").belong(p.until(5), slot%nodes) })
-		if p.w.Plan.Authorities == 0 && chance(a.r, 0.2) { // a second session of the process, or a rival in it
+		if p.w.Plan.Tables == 0 {
+			callers.Go(func() { p.actor("member").belong(p.until(5), slot%nodes) })
+		}
+		if p.w.Plan.Authorities+p.w.Plan.Tables == 0 && chance(a.r, 0.2) { // a second session of the process, or a rival in it
 			callers.Go(func() { p.actor("second member").belong(p.until(6), (slot+1)%nodes) })
 		}
 		if slot < 2 && !p.w.Plan.Calm {
@@ -149,6 +151,12 @@ func (p *Proc) main(slot int) {
 	}
 	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Authorities > 0 {
 		callers.Go(func() { p.actor("overruler").overrule(p.until(10)) })
+	}
+	for i, table := range p.w.Plan.TableNames() {
+		callers.Go(func() { p.actor("host of "+table).hostTable(p.until(17+i), i, slot) })
+	}
+	if slot == 0 && !p.w.Plan.Calm && p.w.Plan.Tables > 0 {
+		callers.Go(func() { p.actor("overseer").oversee(p.until(19)) })
 	}
 	p.Sleep(p.ctx, p.w.Plan.TTL+about(a.r, 5*p.w.Plan.TTL))
 	p.Sleep(context.Background(), time.Microsecond)
@@ -295,6 +303,11 @@ func (w *World) inherit() {
 		}
 		for _, node := range w.Plan.NodeNames() {
 			wg.Go(func() { w.takeName(p, node) })
+		}
+		for i, table := range w.Plan.TableNames() {
+			if name == "heir1" {
+				wg.Go(func() { w.takeTable(p, i, table) })
+			}
 		}
 	}
 	wg.Wait()

@@ -152,10 +152,23 @@ func (o *oracle) checkSessionStep(ls *leaseState, prev, next *lease.Record, st s
 // checkInherited judges that a session's lease was taken only when that exact
 // session was over, after the wait that force asks for, and on true evidence (R22).
 func (o *oracle) checkInherited(ls *leaseState, prev, next *lease.Record, by *Proc) {
-	ns, s := o.startOf(*prev.Owner)
+	o.checkOver(fell{ls.name, prev.Token, *prev.Owner, next.Recent[len(next.Recent)-1].How, next.Evidence}, by)
+}
+
+// fell is what was taken from a session: how that is said to have ended, and what is cited.
+type fell struct {
+	name          string
+	token         uint64
+	owner         lease.Owner
+	how, evidence string
+}
+
+// checkOver judges that a session was over as something was taken from it (R22).
+func (o *oracle) checkOver(f fell, by *Proc) {
+	ns, s := o.startOf(f.owner)
 	what := "the session of term %d"
 	bad := func(format string, args ...any) {
-		o.fail("R22", "%s: %s took token %d from "+what+", "+format, append([]any{ls.name, who(by), prev.Token, prev.Owner.Term}, args...)...)
+		o.fail("R22", "%s: %s took token %d from "+what+", "+format, append([]any{f.name, who(by), f.token, f.owner.Term}, args...)...)
 	}
 	switch {
 	case s == nil:
@@ -170,14 +183,14 @@ func (o *oracle) checkInherited(ls *leaseState, prev, next *lease.Record, by *Pr
 		bad("which is live")
 	}
 	o.stats["inherited from a session "+s.how]++
-	how := next.Recent[len(next.Recent)-1].How
-	if c, err := identity.ParseCertificate([]byte(next.Evidence)); err == nil {
+	how := f.how
+	if c, err := identity.ParseCertificate([]byte(f.evidence)); err == nil {
 		if !c.Equal(s.cert) || how != s.how {
 			bad("as %s, citing a certificate that is not its own or says otherwise", how)
 		}
 		return
 	}
-	c, err := identity.ParseCitation([]byte(next.Evidence))
+	c, err := identity.ParseCitation([]byte(f.evidence))
 	switch {
 	case err != nil:
 		bad("citing nothing: %v", err)

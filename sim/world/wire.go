@@ -26,6 +26,7 @@ var (
 	_ store.Clocker            = (*wire)(nil)
 	_ store.Queuer             = (*wire)(nil)
 	_ store.Prover             = (*wire)(nil)
+	_ store.Committer          = (*wire)(nil)
 )
 
 // Info describes the place, with the powers that the plan gives it.
@@ -148,6 +149,33 @@ func (x *wire) List(ctx context.Context, prefix, after string) iter.Seq2[string,
 		}
 		listOf(a.keys, a.err)(yield)
 	}
+}
+
+// Commit makes several changes at once.
+func (x *wire) Commit(ctx context.Context, changes []store.Change) (made []store.Version, err error) {
+	e := effect{op: faultstore.OpCommit, key: changes[0].Key, over: changes[0].Over, changes: changes, made: &made}
+	e.do = func(ctx context.Context) (store.Version, error) {
+		var err error
+		made, err = x.mem.Commit(ctx, changes)
+		return "", err
+	}
+	_, err = x.write(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// Scan reads several keys at one instant.
+func (x *wire) Scan(ctx context.Context, r store.ScanRange) ([]store.Keyed, error) {
+	var a struct {
+		found []store.Keyed
+		err   error
+	}
+	if err := x.carry(ctx, faultstore.OpScan, r.From, store.Version(r.To), func() { a.found, a.err = x.w.place.scan(x.mem, r) }); err != nil {
+		return nil, x.unanswered(store.ErrUnavailable, faultstore.OpScan, r.From, err)
+	}
+	return a.found, a.err
 }
 
 // Watch waits for a change.

@@ -29,6 +29,7 @@ type World struct {
 
 	mu    sync.Mutex
 	procs []*Proc
+	dir   string // of volumes
 }
 
 // New makes a world without processes.
@@ -116,6 +117,7 @@ func (w *World) End() {
 		})
 	}
 	wg.Wait()
+	w.removeVolumes()
 	time.Sleep(time.Hour) // time stands still once this returns; work that overruns needs some
 	_ = w.place.mem.Close()
 }

@@ -62,8 +62,8 @@ func (t *Table) checkClaim(c *Claim) (order []int, err error) {
 	switch {
 	case !record.IsID(c.Attempt):
 		return nil, invalid("claim", "the attempt %q is not an id", c.Attempt)
-	case c.Floor > record.MaxNumber:
-		return nil, invalid("claim", "the floor %d is out of bounds", c.Floor)
+	case c.Floor > record.MaxJump: // one wrong number must not end the table for everybody
+		return nil, invalid("claim", "the floor %d leaves no room for later epochs: at most %d", c.Floor, uint64(record.MaxJump))
 	case c.NowMS < 0 || c.NowMS > record.MaxNumber:
 		return nil, invalid("claim", "the time %d is out of bounds", c.NowMS)
 	}

@@ -412,7 +412,16 @@ func TestJumpAndTheEndOfTheCounter(t *testing.T) {
 		if !errors.Is(err, store.ErrInvalid) || next != nil || answers != nil {
 			t.Error("an epoch above 2^53-1 is given:", err)
 		}
-		last, _, err := at.Claim(Claim{Ranges: []Range{r(200, 200)}, Host: a, Floor: record.MaxNumber - 1, Attempt: id(5)})
+		if _, _, err := at.Claim(Claim{Ranges: []Range{r(200, 200)}, Host: a, Floor: record.MaxJump + 1, Attempt: id(5)}); !errors.Is(err, store.ErrInvalid) {
+			t.Error("one wrong floor ends the table:", err)
+		}
+		high, _, err := at.Claim(Claim{Ranges: []Range{r(200, 200)}, Host: a, Floor: record.MaxJump, Attempt: id(5)})
+		if err != nil || high.Counter != record.MaxJump+1 {
+			t.Fatal(err)
+		}
+		nearly := *at
+		nearly.Counter = record.MaxNumber - 1
+		last, _, err := nearly.Claim(Claim{Ranges: []Range{r(200, 200)}, Host: a, Attempt: id(5)})
 		if err != nil || last.Counter != record.MaxNumber {
 			t.Fatal(err)
 		}
