@@ -37,7 +37,6 @@ type balancing struct {
 
 	// Guarded by Host.mu.
 	leaving bool
-	plan    *core.Plan // the last one seen
 	moves   sync.WaitGroup
 }
 
@@ -88,6 +87,7 @@ func (h *Host) keepAnnounced(ctx context.Context) {
 			h.pause(ctx, h.every)
 			continue
 		}
+		poke(h.bal.kick) // if this host leads
 		for h.stands(ctx) {
 		}
 	}
@@ -212,14 +212,14 @@ func (h *Host) keepFollowing(ctx context.Context) {
 }
 
 // follow makes the parts those that are meant for the host, and hands over what is meant
-// for others. An older plan than one that was seen is ignored.
+// for others. An older plan than one that was seen is followed too: a plan decides where a
+// range should be, never who may serve it, and one that was restored is the one that counts.
 func (h *Host) follow(ctx context.Context, p *core.Plan) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if old := h.bal.plan; h.done || old != nil && (p.Token < old.Token || p.Seq < old.Seq) {
+	if h.done {
 		return
 	}
-	h.bal.plan = p
 	have := map[Range]*part{}
 	for _, q := range h.parts {
 		have[q.rng] = q
@@ -338,8 +338,14 @@ func (h *Host) drain(ctx context.Context, q *part) error {
 	limited, cancel := settle.Limit(ctx, h.k.Clock, limit)
 	defer cancel()
 	defer context.AfterFunc(g.Context(), cancel)()
-	if err := h.cfg.Drain(limited, g); err != nil && limited.Err() == nil {
-		return fmt.Errorf("drain: %w", err)
+	drained := make(chan error, 1) // one that never returns holds up neither the range nor the end
+	go func() { drained <- h.cfg.Drain(limited, g) }()
+	select {
+	case err := <-drained:
+		if err != nil && limited.Err() == nil {
+			return fmt.Errorf("drain: %w", err)
+		}
+	case <-limited.Done():
 	}
 	return context.Cause(ctx)
 }

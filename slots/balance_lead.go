@@ -3,6 +3,7 @@ package slots
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -203,7 +204,30 @@ func inputOf(in balance.Input, t *core.Table, plan *core.Plan, hosts []Announced
 		}
 		in.Shards = append(in.Shards, x)
 	}
+	if len(in.Hosts) > balance.MaxHosts {
+		in.Hosts = mostOf(in.Hosts, in.Shards)
+	}
 	return in
+}
+
+// mostOf are as many hosts as a plan takes: those first that have something or are meant to,
+// then those that may get something. What is left of hosts that are gone comes last.
+func mostOf(hosts []balance.Host, shards []balance.Shard) []balance.Host {
+	named := map[string]bool{}
+	for i := range shards {
+		named[shards[i].Owner], named[shards[i].Target], named[shards[i].Pin] = true, true, true
+	}
+	rank := func(h *balance.Host) int {
+		switch {
+		case named[h.ID] && h.Alive:
+			return 0
+		case h.Alive && !h.Leaving && h.Weight > 0:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(hosts, func(a, b balance.Host) int { return rank(&a) - rank(&b) })
+	return hosts[:balance.MaxHosts]
 }
 
 // BalancePlan is who should have what, and why (SL8).

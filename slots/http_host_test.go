@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -43,7 +44,8 @@ func (s *served) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %d", s.owner, at.Epoch)
 }
 
-// service is a table in real time, and what asks its hosts.
+// service is a table in real time, and what asks its hosts. The TTL is so long that whatever
+// happens in time was told, and not found by a look that was due.
 type service struct {
 	t     *testing.T
 	st    *memstore.Store
@@ -60,7 +62,7 @@ func newService(t *testing.T, opts ...Option) *service {
 
 func (s *service) open() (*tenure.Client, *Table) {
 	s.t.Helper()
-	c, err := tenure.New(s.t.Context(), s.st.Peer(), tenure.WithTTL(hostTTL), tenure.WithoutProbe(), tenure.WithLogger(noLog))
+	c, err := tenure.New(s.t.Context(), s.st.Peer(), tenure.WithTTL(5*time.Minute), tenure.WithoutProbe(), tenure.WithLogger(noLog))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -120,6 +122,10 @@ func (s *service) host(owner string, drain time.Duration) *served {
 		return g.Context(), g.Epoch(), true
 	}}, h)
 	s.background(func(ctx context.Context) { _ = h.Run(ctx) })
+	s.until(owner+" is announced", func() bool {
+		all, err := s.table.Announced(s.t.Context())
+		return err == nil && slices.ContainsFunc(all, func(a Announced) bool { return a.Host.Owner == owner })
+	})
 	return h
 }
 

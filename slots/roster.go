@@ -40,6 +40,7 @@ type roster struct {
 	over  map[start]time.Duration // since when each was seen to be over
 	asked map[start]bool          // in this planning
 	waits map[start]bool          // for their ends, where the store tells of them
+	odd   map[string]bool         // keys of announcements that cannot be read
 }
 
 // announcement is one as it was read.
@@ -51,7 +52,7 @@ type announcement struct {
 func newRoster(ctx context.Context, h *Host) *roster {
 	_, watch := store.AsWatcher(h.k.Store)
 	return &roster{
-		h: h, ctx: ctx, watch: watch, waits: map[start]bool{}, known: map[string]announcement{},
+		h: h, ctx: ctx, watch: watch, waits: map[start]bool{}, odd: map[string]bool{}, known: map[string]announcement{},
 		looks: map[start]time.Duration{}, over: map[start]time.Duration{}, asked: map[start]bool{},
 	}
 }
@@ -102,11 +103,9 @@ func (r *roster) scan(ctx context.Context) error {
 	}
 	now := map[string]announcement{}
 	for _, o := range found {
-		a, err := core.DecodeAnnounce(o.Key, r.h.name, o.Body, r.h.hostKey)
-		if err != nil {
-			return err
+		if a := r.decode(o.Key, o.Body); a != nil {
+			now[o.Key] = announcement{a, r.h.boot()}
 		}
-		now[o.Key] = announcement{a, r.h.boot()}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,16 +135,29 @@ func (r *roster) list(ctx context.Context, urgent map[string]bool) error {
 		case err != nil:
 			return err
 		}
-		a, err := core.DecodeAnnounce(key, r.h.name, o.Body, r.h.hostKey)
-		if err != nil {
-			return err
+		if now[key] = (announcement{r.decode(key, o.Body), r.h.boot()}); now[key].Announce == nil {
+			delete(now, key)
 		}
-		now[key] = announcement{a, r.h.boot()}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.known = now
 	return nil
+}
+
+// decode is the announcement, nil if it cannot be read: that is told once.
+func (r *roster) decode(key string, body []byte) *core.Announce {
+	a, err := core.DecodeAnnounce(key, r.h.name, body, r.h.hostKey)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil && !r.odd[key] {
+		r.odd[key] = true
+		r.h.log.Warn("slots: an announcement cannot be read, it is left out", "table", r.h.name, "key", key, "error", err)
+	}
+	if err != nil {
+		return nil
+	}
+	return a
 }
 
 // toRead are the keys to be read: all that are new, and of the others the oldest, those

@@ -73,7 +73,8 @@ func (h *Host) rest(ctx context.Context) (whole bool) {
 		h.mu.Lock()
 		turn := h.begun + h.interval()
 		h.mu.Unlock()
-		now, next := h.boot(), h.nextWake()
+		next := h.nextWake()
+		now := h.boot() // after it: what is due is due now
 		switch {
 		case now >= turn && next != never:
 			return true

@@ -66,15 +66,22 @@ func (f *files) announced(ctx context.Context) ([]Announced, error) {
 	}
 	var all []Announced
 	for _, o := range found {
-		a, err := core.DecodeAnnounce(o.Key, f.name, o.Body, f.hostKey)
-		if err != nil {
-			return nil, err
-		}
-		if a.Birth == f.birth {
+		if a := f.decodeAnnounce(o.Key, o.Body); a != nil && a.Birth == f.birth {
 			all = append(all, *a)
 		}
 	}
 	return all, nil
+}
+
+// decodeAnnounce is the announcement; nil if it cannot be read. That of one host, of a newer
+// program perhaps, holds up nobody else.
+func (f *files) decodeAnnounce(key string, body []byte) *core.Announce {
+	a, err := core.DecodeAnnounce(key, f.name, body, f.hostKey)
+	if err != nil {
+		f.k.Log.Warn("slots: an announcement cannot be read, it is left out", "table", f.name, "key", key, "error", err)
+		return nil
+	}
+	return a
 }
 
 // announcements are the records, in one request where the store can scan.
