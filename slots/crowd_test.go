@@ -61,7 +61,7 @@ func (w *tableWorld) crowd(hosts int, edit func(*hostSetup)) []*hostProc {
 // SPEC SL5
 func TestManySelfHostsInOneRegister(t *testing.T) {
 	t.Parallel()
-	for _, hosts := range []int{3, 10, 30} {
+	for hosts, most := range map[int]float64{3: 2.6, 10: 2.6, 30: 3.5} {
 		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
 			t.Parallel()
 			inTable(t, RegisterForm, func(t *testing.T, w *tableWorld) {
@@ -91,7 +91,7 @@ func TestManySelfHostsInOneRegister(t *testing.T) {
 				}
 				each := float64(calls) / float64(hosts) / float64(span/(hostTTL/4))
 				t.Logf("%d hosts: %.2f requests per host and renewal", hosts, each)
-				if ended > 0 || each > 2.8 || log.String() != "" {
+				if ended > 0 || each > most || log.String() != "" {
 					t.Errorf("%d grants ended, %.2f requests per host and renewal: %s", ended, each, log)
 				}
 			})

@@ -55,8 +55,8 @@
 // renewals of its session one look at the plan each TTL/6, one at the balancer's lease and
 // session about each 3/8 TTL, and one a minute or so at its rows and its announcement: some
 // 2,200 an hour with a TTL of 30 s, whatever the number of hosts. The leader makes about
-// 3,000 more, and for each host two looks at its session in a TTL and one at its announcement
-// (8 at most in one planning): some 4,000 an hour with 3 hosts and 32,000 with 100. So it
+// 1,500 more, and for each host two looks at its session in a TTL and one at its announcement
+// (8 at most in one planning): some 4,000 an hour with 3 hosts and 30,000 with 100. So it
 // sees a dead host within 1.7 TTL, and one that asks to leave within a TTL. While something
 // moves they look each TTL/15, at most each second. A longer TTL makes all of it less.
 //
