@@ -176,11 +176,21 @@ func (f *files) scanPart(ctx context.Context, part core.Range) ([]store.Keyed, e
 		return f.scan(ctx, store.ScanRange{From: f.rows, To: store.PrefixEnd(f.rows), Most: core.Count})
 	}
 	found, err := f.scan(ctx, store.ScanRange{From: f.rows, To: f.rows + core.RowName(part.A+1), Backwards: true, Most: 1})
-	if err != nil || part.A == part.B {
+	if err != nil || part.A == part.B || len(found) == 1 && f.reaches(found[0], part.B) {
 		return found, err
 	}
 	more, err := f.scan(ctx, store.ScanRange{From: f.rows + core.RowName(part.A+1), To: f.rows + core.RowName(part.B+1), Most: core.Count})
 	return append(found, more...), err
+}
+
+// reaches reports whether a row goes on to last, so that no other begins before.
+func (f *files) reaches(o store.Keyed, last uint16) bool {
+	first, err := f.firstOf(o.Key)
+	if err != nil {
+		return false
+	}
+	r, err := f.decodeRow(o.Key, first, o.Body)
+	return err == nil && r.Range.B >= last
 }
 
 func (f *files) scan(ctx context.Context, r store.ScanRange) ([]store.Keyed, error) {
