@@ -66,7 +66,7 @@ sim: ## replay SEEDS simulated worlds (default 1000), 2/5 as many with sessions,
 
 bench: ## benchmarks against floors measured in the same run
 	go test -run '^$$' -bench . ./internal/deadline
-	go test -run '^$$' -bench . ./internal/core/ledger
+	go test -run '^$$' -bench . ./internal/core/ledger ./internal/core/slots ./internal/core/slots/balance ./slots
 	cd bench && go test -count=1 -run '^$$' -bench . -timeout 20m ./...
 	cd store/etcdstore && go test -count=1 -run '^$$' -bench 'Append|Audit' .
 

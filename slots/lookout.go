@@ -67,7 +67,10 @@ func (h *Host) lookOut(ctx context.Context, p *part) {
 		if key == "" {
 			return
 		}
-		rest := h.limit / 32 // a register that many hosts renew in changes all the time
+		rest := h.limit / 512
+		if h.form == core.RegisterForm {
+			rest = h.limit / 32 // many hosts renew in it, so it changes all the time
+		}
 		if err != nil {
 			rest = h.every
 		} else {

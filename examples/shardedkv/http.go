@@ -43,6 +43,9 @@ func (n *node) routes() http.Handler {
 		case ok:
 			n.serveKey(w, r, served)
 		case r.Method == http.MethodGet && r.URL.Path == "/map":
+			if err := n.router.Refresh(r.Context()); err != nil { // a person looks: what the table says now
+				n.log.Warn("the table cannot be read, the map is older", "error", err)
+			}
 			answerJSON(w, http.StatusOK, n.router.Routes())
 		default:
 			answerJSON(w, http.StatusNotFound, failure{"there is nothing but /kv/KEY and /map"})
