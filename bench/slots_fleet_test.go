@@ -51,7 +51,7 @@ func hundredHosts(b *testing.B, st store.Store, register bool) {
 	for i := range all {
 		all[i] = newFleetHost(b, ctx, st, &requests, i, equalRanges(i*ranges*each, ranges, each), register, &table)
 	}
-	b.Cleanup(cancel) // first of all: it ends them
+	b.Cleanup(cancel)                                                           // first of all: it ends them
 	for began := time.Now(); !holdAll(all); time.Sleep(20 * time.Millisecond) { // poll
 		if time.Since(began) > 2*time.Minute {
 			b.Fatal("not everything is held after two minutes")
