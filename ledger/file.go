@@ -165,7 +165,7 @@ func (f *FileLedger) tryLock() (*os.File, error) {
 		if err != nil {
 			return nil, f.broken("lock", err)
 		}
-		ok, err := flock(file)
+		ok, err := tryFlock(file)
 		if err == nil && ok {
 			ok, err = stillAt(path, file)
 			if ok && err == nil {

@@ -9,8 +9,8 @@ import (
 
 var errNoFlock = errors.New("this system has no flock: a log file cannot be a site here; use a store")
 
-// flock refuses: without locks that end with their process two could be at it.
-func flock(*os.File) (bool, error) { return false, errNoFlock }
+// tryFlock refuses: without locks that end with their process two could be at it.
+func tryFlock(*os.File) (bool, error) { return false, errNoFlock }
 
 // keepOwner is never called: nobody has the lock.
 func keepOwner(*os.File, os.FileInfo) error { return errNoFlock }

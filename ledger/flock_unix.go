@@ -3,26 +3,14 @@
 package ledger
 
 import (
-	"errors"
 	"os"
 	"syscall"
+
+	"github.com/tenure-project/tenure/internal/flock"
 )
 
-// flock tries to lock f. The lock belongs to the open file, which no child inherits: it
-// holds against other goroutines, too, and ends with the process.
-func flock(f *os.File) (bool, error) {
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return true, nil
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return false, nil
-		case !errors.Is(err, syscall.EINTR):
-			return false, os.NewSyscallError("flock", err)
-		}
-	}
-}
+// tryFlock tries to lock f, for this open file alone.
+func tryFlock(f *os.File) (bool, error) { return flock.Try(f) }
 
 // keepOwner gives file the owner and the group that was has.
 func keepOwner(file *os.File, was os.FileInfo) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tenure-project/tenure/internal/bootid"
 	core "github.com/tenure-project/tenure/internal/core/slots"
+	"github.com/tenure-project/tenure/internal/flock"
 	"github.com/tenure-project/tenure/internal/netfs"
 	"github.com/tenure-project/tenure/internal/record"
 	"github.com/tenure-project/tenure/store"
@@ -47,11 +48,11 @@ func openVolume(dir string) (*Volume, error) {
 
 // lock takes the lock, and reads or makes the id.
 func (v *Volume) lock(path string) error {
-	switch err := flock(v.file); {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return store.Errorf(store.ErrUnavailable, "", "open volume", v.dir, "a process has it open: one at a time serves from a volume")
+	switch locked, err := flock.Try(v.file); {
 	case err != nil:
 		return store.Wrap(store.ErrInvalid, "", "open volume", v.dir, err)
+	case !locked:
+		return store.Errorf(store.ErrUnavailable, "", "open volume", v.dir, "a process has it open: one at a time serves from a volume")
 	}
 	var st, named unix.Stat_t
 	if err := errors.Join(unix.Fstat(int(v.file.Fd()), &st), unix.Lstat(path, &named)); err != nil {
@@ -70,14 +71,6 @@ func (v *Volume) lock(path string) error {
 	}
 	v.mark = core.Volume{ID: id, Mark: store.Mark{Boot: boot, Dev: st.Dev, Inode: st.Ino}}
 	return nil
-}
-
-func flock(f *os.File) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EINTR {
-			return err
-		}
-	}
 }
 
 // read returns the id, made if there is none, and notes the owner.
